@@ -1,0 +1,41 @@
+//! How evenly a schedule spreads the work.
+
+use std::collections::BinaryHeap;
+
+/// Work of every worker, in any unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load(pub Vec<u64>);
+
+impl Load {
+    /// Adds up the cost of each worker's tiles.
+    pub fn of<T>(workers: u32, tiles: impl Fn(u32) -> T, cost: impl Fn(T::Item) -> u64) -> Self
+    where
+        T: Iterator,
+    {
+        Load((0..workers).map(|w| tiles(w).map(&cost).sum()).collect())
+    }
+
+    /// Load of the busiest worker.
+    pub fn max(&self) -> u64 {
+        self.0.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Mean over the workers.
+    pub fn mean(&self) -> f64 {
+        self.0.iter().sum::<u64>() as f64 / self.0.len().max(1) as f64
+    }
+}
+
+/// The load when each tile, longest first, goes to the worker that has least: the yardstick of a static schedule.
+pub fn greedy_longest_first(mut costs: Vec<u64>, workers: u32) -> Load {
+    costs.sort_unstable_by(|a, b| b.cmp(a));
+    let mut heap: BinaryHeap<_> = (0..workers).map(|w| std::cmp::Reverse((0u64, w))).collect();
+    let mut load = vec![0; workers as usize];
+    for cost in costs {
+        if let Some(std::cmp::Reverse((sum, worker))) = heap.pop() {
+            load[worker as usize] = sum + cost;
+            heap.push(std::cmp::Reverse((sum + cost, worker)));
+        }
+    }
+    Load(load)
+}
