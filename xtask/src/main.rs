@@ -1,1 +1,49 @@
-fn main() {}
+//! The project's commands: `cargo xtask <command>`.
+
+mod bench;
+mod context;
+mod demo;
+mod package;
+mod test;
+mod toolchain;
+mod tools;
+
+use std::process::ExitCode;
+
+use context::{Context, Result};
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+  demo        build everything and run the real jagged batch through the C ABI
+  test        format, lints, documentation, and all tests up to the installed package
+  toolchain   install the pinned CUDA compiler in the build folder
+  header      write include/jfa/jfa.h anew from src/capi
+  bench cpu   compare the CPU backend with PyTorch";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match Context::new().and_then(|context| dispatch(&context, &words)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(context: &Context, words: &[&str]) -> Result {
+    match words {
+        ["demo"] => demo::run(context),
+        ["test"] => test::run(context),
+        ["toolchain"] => toolchain::run(context),
+        ["header"] => {
+            let mut cargo = context.cargo();
+            context.run(
+                cargo.args(["test", "--quiet", "--package", "jfa", "--test", "header"]).env("JFA_WRITE_HEADER", "1"),
+            )
+        }
+        ["bench", "cpu", options @ ..] => bench::cpu(context, options),
+        _ => Err(USAGE.into()),
+    }
+}

@@ -1,0 +1,212 @@
+//! Everything that is checked before a change goes in.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::context::{Context, Result, fresh_folder};
+
+/// Tests that passed and failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    passed: u64,
+    failed: u64,
+}
+
+/// One part of the check.
+type Step = (&'static str, fn(&Context) -> Result<Count>);
+
+const STEPS: [Step; 7] = [
+    ("rustfmt", rustfmt),
+    ("clang-format", clang_format),
+    ("clippy", clippy),
+    ("rustdoc", rustdoc),
+    ("unit and property tests", cargo_test),
+    ("conformance on the CPU device", conformance),
+    ("C and C++ tests of the installed package", ctests),
+];
+
+/// Runs every step, also after a failed one, and closes with the line `N passed, N failed`.
+///
+/// # Errors
+/// Names the steps that failed.
+pub fn run(context: &Context) -> Result {
+    let mut total = Count::default();
+    let mut summary = Vec::new();
+    let mut broken = Vec::new();
+    for (number, (name, step)) in (1..).zip(STEPS) {
+        println!("\n== {number}/{} {name} ==", STEPS.len());
+        let start = Instant::now();
+        let result = step(context);
+        let seconds = start.elapsed().as_secs_f64();
+        let word = match &result {
+            Ok(count) if count.failed == 0 => "ok",
+            _ => "FAILED",
+        };
+        if let Err(error) = &result {
+            println!("error: {error}");
+        }
+        println!("-- {name}: {word} in {seconds:.1} s");
+        // A step that broke before it could count still fails the run by one.
+        let count = result.unwrap_or(Count { passed: 0, failed: 1 });
+        total.passed += count.passed;
+        total.failed += count.failed;
+        if word != "ok" {
+            broken.push(name);
+        }
+        summary.push(format!("{word:>6}  {seconds:7.1} s  {name}"));
+    }
+    println!("\n{}", summary.join("\n"));
+    println!("\n{} passed, {} failed", total.passed, total.failed);
+    if broken.is_empty() { Ok(()) } else { Err(format!("failed: {}", broken.join(", ")).into()) }
+}
+
+fn rustfmt(context: &Context) -> Result<Count> {
+    context.run(context.cargo().args(["fmt", "--all", "--check"]))?;
+    Ok(Count::default())
+}
+
+fn clang_format(context: &Context) -> Result<Count> {
+    let mut files = vec![context.root.join("include/jfa/jfa.hpp")];
+    for folder in ["ctests", "examples", "kernels", "bindings"] {
+        find_sources(&context.root.join(folder), &mut files)?;
+    }
+    println!("{} files", files.len());
+    context.run(context.command(context.clang_format()?).args(["--dry-run", "--Werror"]).args(files))?;
+    Ok(Count::default())
+}
+
+/// Adds the C, C++ and CUDA files below `folder`, in a fixed order.
+fn find_sources(folder: &Path, files: &mut Vec<PathBuf>) -> Result {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    for path in paths {
+        let extension = path.extension().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() {
+            find_sources(&path, files)?;
+        } else if ["c", "h", "cpp", "hpp", "cu", "cuh"].contains(&extension.as_str()) {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn clippy(context: &Context) -> Result<Count> {
+    let mut cargo = context.cargo();
+    context.run(cargo.args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    Ok(Count::default())
+}
+
+fn rustdoc(context: &Context) -> Result<Count> {
+    let mut cargo = context.cargo();
+    cargo.args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"]);
+    context.run(cargo.env("RUSTDOCFLAGS", "-D warnings"))?;
+    Ok(Count::default())
+}
+
+/// In release: the property tests and the references are slow without the optimiser, and the next steps need that
+/// build anyway.
+fn cargo_test(context: &Context) -> Result<Count> {
+    let (text, result) =
+        context.run_and_read(context.cargo().args(["test", "--workspace", "--release", "--no-fail-fast"]))?;
+    finish(rust_count(&text), result)
+}
+
+fn conformance(context: &Context) -> Result<Count> {
+    let library = context.build_release()?;
+    let mut cargo = context.cargo();
+    cargo.args(["run", "--quiet", "--release", "--package", "jfa-conformance", "--", "--device", "cpu", "--library"]);
+    let (text, result) = context.run_and_read(cargo.arg(library))?;
+    finish(plain_count(&text), result)
+}
+
+fn ctests(context: &Context) -> Result<Count> {
+    let (installed, moved) = (context.target.join("package"), context.target.join("package-moved"));
+    context.install(&installed)?;
+    // A package that only works where it was installed is the commonest fault of its kind.
+    fresh_folder(&moved)?;
+    fs::rename(&installed, &moved)?;
+    let build = context.target.join("cmake/ctests");
+    let prefix = format!("-DCMAKE_PREFIX_PATH={}", moved.display());
+    let source = format!("-DJFA_SOURCE_DIR={}", context.root.display());
+    context.configure(&context.root.join("ctests"), &build, &[&prefix, &source])?;
+    context.run(context.command(context.cmake()?).arg("--build").arg(&build).args(["--parallel", "2"]))?;
+    let mut ctest = context.command(context.ctest()?);
+    ctest.arg("--test-dir").arg(&build).args(["--output-on-failure", "--no-tests=error", "--timeout", "300"]);
+    let (text, result) = context.run_and_read(&mut ctest)?;
+    finish(ctest_count(&text), result)
+}
+
+/// A run that failed without a failed test (a build error, a crash) counts as one failure.
+fn finish(mut count: Count, result: Result) -> Result<Count> {
+    if let Err(error) = result {
+        println!("error: {error}");
+        count.failed = count.failed.max(1);
+    }
+    Ok(count)
+}
+
+/// Adds up the lines `test result: ok. 3 passed; 1 failed; ...`.
+fn rust_count(text: &str) -> Count {
+    let results = text.lines().filter_map(|line| line.trim().strip_prefix("test result: "));
+    results.fold(Count::default(), |sum, line| Count {
+        passed: sum.passed + number_before(line, " passed").unwrap_or(0),
+        failed: sum.failed + number_before(line, " failed").unwrap_or(0),
+    })
+}
+
+/// The last line `3 passed, 1 failed`.
+fn plain_count(text: &str) -> Count {
+    let lines = text.lines().rev();
+    let mut counts = lines.filter_map(|line| {
+        Some(Count { passed: number_before(line, " passed")?, failed: number_before(line, " failed")? })
+    });
+    counts.next().unwrap_or_default()
+}
+
+/// CTest's line `100% tests passed, 0 tests failed out of 12`; tests that did not run are not in it.
+fn ctest_count(text: &str) -> Count {
+    let line = text.lines().rfind(|line| line.contains("tests failed out of")).unwrap_or_default();
+    let failed = number_before(line, " tests failed").or(number_before(line, " test failed")).unwrap_or(0);
+    let total = line.rsplit(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
+    let skipped = text.lines().filter(|line| line.contains("***Skipped")).count() as u64;
+    Count { passed: (total - failed).saturating_sub(skipped), failed }
+}
+
+/// The number that stands before `word`.
+fn number_before(line: &str, word: &str) -> Option<u64> {
+    line[..line.find(word)?].rsplit(' ').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_several_test_programs_add_up() {
+        let text =
+            "test result: ok. 3 passed; 0 failed; 1 ignored\n\ntest result: FAILED. 2 passed; 4 failed; 0 ignored";
+        assert_eq!(rust_count(text), Count { passed: 5, failed: 4 });
+        assert_eq!(rust_count("error: could not compile"), Count::default());
+    }
+
+    #[test]
+    fn the_last_plain_line_counts() {
+        assert_eq!(plain_count("1 passed, 0 failed\nmore\n7 passed, 2 failed\n"), Count { passed: 7, failed: 2 });
+        assert_eq!(plain_count("nothing"), Count::default());
+    }
+
+    #[test]
+    fn skipped_programs_are_no_passed_ones() {
+        let text = "3/3 Test #3: pkg_config ....***Skipped   0.00 sec\n\n67% tests passed, 1 tests failed out of 3";
+        assert_eq!(ctest_count(text), Count { passed: 1, failed: 1 });
+    }
+
+    #[test]
+    fn a_broken_run_is_a_failure() {
+        assert_eq!(finish(Count::default(), Err("no".into())).expect("counted").failed, 1);
+    }
+}
