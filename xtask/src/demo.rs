@@ -1,8 +1,74 @@
-//! The demo: a real jagged batch through the C ABI.
+//! The demo: a real jagged batch through the C ABI of the installed package, and a picture of its schedule.
+
+mod schedule;
+mod svg;
+
+use std::fs;
+use std::path::Path;
 
 use crate::context::{Context, Result};
+use schedule::Batch;
 
-/// Builds and runs the demo.
-pub fn run(_context: &Context) -> Result {
-    Err("the demo is not written yet".into())
+/// Keys of each sequence: see `examples/README.md`.
+const LENGTHS: &str = "examples/movielens100k_history_lengths.txt";
+/// Workers of the picture: the multiprocessors of an H200.
+const WORKERS: u32 = 132;
+
+/// Builds the package and both example programs, runs them, and draws the schedule. `options` go to the program.
+///
+/// # Errors
+/// If a tool is missing, a build fails, or a program fails.
+pub fn run(context: &Context, options: &[&str]) -> Result {
+    let lengths = context.root.join(LENGTHS);
+    let batch = read_batch(&lengths, options)?;
+    let (output, prefix) = (context.target.join("demo"), context.target.join("demo/package"));
+    fs::create_dir_all(&output)?;
+    context.install(&prefix)?;
+    quickstart(context, &prefix)?;
+    let build = build_example(context, "demo", &prefix)?;
+    println!();
+    context.run(context.command(build.join("jfa_demo")).arg("--lengths").arg(&lengths).args(options))?;
+    let picture = output.join("schedule.svg");
+    fs::write(&picture, svg::render(&batch, WORKERS))?;
+    println!("\n{}", batch.summary());
+    println!("The load of {WORKERS} workers, drawn: {}", picture.display());
+    Ok(())
+}
+
+/// Builds the program of the README against the package in `prefix`, and runs it.
+///
+/// # Errors
+/// If the build fails, or the program does.
+pub fn quickstart(context: &Context, prefix: &Path) -> Result {
+    let build = build_example(context, "quickstart", prefix)?;
+    context.run(&mut context.command(build.join("quickstart")))
+}
+
+/// Builds `examples/<name>` with find_package(jfa) and returns its build folder.
+fn build_example(context: &Context, name: &str, prefix: &Path) -> Result<std::path::PathBuf> {
+    let build = context.target.join("cmake").join(name);
+    let options = ["-DCMAKE_BUILD_TYPE=Release".into(), format!("-DCMAKE_PREFIX_PATH={}", prefix.display())];
+    // A package found by an earlier run stays in the cache, even when it has moved since.
+    let options = [&options[0], &options[1], "-Ujfa_DIR"];
+    context.configure(&context.root.join("examples").join(name), &build, &options)?;
+    context.run(context.command(context.cmake()?).arg("--build").arg(&build).args(["--parallel", "2"]))?;
+    Ok(build)
+}
+
+/// The batch of the picture: the lengths, and the program's options that change its shape.
+fn read_batch(lengths: &Path, options: &[&str]) -> Result<Batch> {
+    let text = fs::read_to_string(lengths).map_err(|e| format!("{}: {e}", lengths.display()))?;
+    let lengths = text.split_whitespace().map(str::parse).collect::<std::result::Result<Vec<i64>, _>>()?;
+    let mut batch = Batch { lengths, queries: 64, heads: 4 };
+    for pair in options.windows(2) {
+        match pair {
+            ["--queries", value] => batch.queries = value.parse().map_err(|e| format!("--queries {value}: {e}"))?,
+            ["--heads", value] => batch.heads = value.parse().map_err(|e| format!("--heads {value}: {e}"))?,
+            _ => {}
+        }
+    }
+    if batch.queries < 1 || batch.heads < 1 {
+        return Err("--queries and --heads must be 1 or more".into());
+    }
+    Ok(batch)
 }

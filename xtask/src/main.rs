@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 
 fn dispatch(context: &Context, words: &[&str]) -> Result {
     match words {
-        ["demo"] => demo::run(context),
+        ["demo", options @ ..] => demo::run(context, options),
         ["test"] => test::run(context),
         ["toolchain"] => toolchain::run(context),
         ["header"] => {
