@@ -392,7 +392,7 @@ impl Operand {
             if stride < head_dim || stride > 1 << 40 {
                 return Err(Error::invalid(&name, stride, format!("0 (contiguous) or head_dim = {head_dim} to 2^40")));
             }
-            if stride as usize * self.dtype.size() % ALIGNMENT != 0 {
+            if !(stride as usize * self.dtype.size()).is_multiple_of(ALIGNMENT) {
                 let message = format!("{name} is {stride} elements, but must be a multiple of {ALIGNMENT} bytes");
                 return Err(Error::new(Status::Misaligned, message));
             }
@@ -462,7 +462,7 @@ impl Span {
             let distance = (high.begin - low.begin) % stride;
             distance >= low_width && stride - distance >= high_width
         };
-        let interleaved = self.outer % self.inner == 0 && apart(self.inner, low.piece, high.piece);
+        let interleaved = self.outer.is_multiple_of(self.inner) && apart(self.inner, low.piece, high.piece);
         !(interleaved || apart(self.outer, low.width, high.width))
     }
 }

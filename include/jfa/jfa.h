@@ -254,6 +254,16 @@ typedef int32_t jfa_scheduler;
 #endif // __cplusplus
 
 /**
+ * The tag of CUDA's stream type, so that `cudaStream_t` and `CUstream` are `jfa_stream` without a cast.
+ */
+typedef struct CUstream_st CUstream_st;
+
+/**
+ * A plan: one attention operator, made ready for one device. Opaque.
+ */
+typedef struct jfa_plan jfa_plan;
+
+/**
  * Receives one log message.
  *
  * `level` is 1 (error) to 5 (trace). `message` is UTF-8 and valid during the call only. `user` is the pointer given
@@ -348,13 +358,6 @@ typedef struct {
 } jfa_plan_desc;
 
 /**
- * A plan: one attention operator, made ready for one device. Opaque.
- */
-typedef struct {
-  uint8_t _private[0];
-} jfa_plan;
-
-/**
  * The sequences of one step. Initialise with JFA_BATCH_INIT, then set what differs.
  *
  * Offsets and lengths have the plan's `index_type` and lie in device memory for a CUDA plan, in host memory for a CPU
@@ -392,13 +395,6 @@ typedef struct {
    */
   const void *kv_lengths;
 } jfa_batch;
-
-/**
- * The tag of CUDA's stream type, so that `cudaStream_t` and `CUstream` are `jfa_stream` without a cast.
- */
-typedef struct {
-  uint8_t _private[0];
-} CUstream_st;
 
 /**
  * A CUDA stream; NULL is the legacy default stream. Ignored by the CPU device.

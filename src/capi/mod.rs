@@ -2,6 +2,8 @@
 
 // The names are those of the header.
 #![allow(non_camel_case_types)]
+// The doc comments are the header's text: its rules stand for the sections on safety.
+#![allow(clippy::missing_safety_doc)]
 
 mod attention;
 mod logging;

@@ -4,14 +4,13 @@ use std::ffi::{c_char, c_void};
 
 use super::Versioned;
 
+// Not `repr(C)`: cbindgen then declares an incomplete struct, where C99 and C++ forbid an array of no elements.
 /// A plan: one attention operator, made ready for one device. Opaque.
-#[repr(C)]
 pub struct jfa_plan {
     _private: [u8; 0],
 }
 
 /// The tag of CUDA's stream type, so that `cudaStream_t` and `CUstream` are `jfa_stream` without a cast.
-#[repr(C)]
 pub struct CUstream_st {
     _private: [u8; 0],
 }

@@ -35,7 +35,7 @@ pub struct Tile {
 /// Position that `worker` takes in round `round` when `workers` positions are dealt in a zigzag: left to right in
 /// even rounds, right to left in odd ones.
 pub(crate) fn zigzag(round: u64, worker: u64, workers: u64) -> u64 {
-    round * workers + if round % 2 == 0 { worker } else { workers - 1 - worker }
+    round * workers + if round.is_multiple_of(2) { worker } else { workers - 1 - worker }
 }
 
 /// Blocks of `size` rows that hold `rows` rows.
