@@ -4,7 +4,7 @@ mod schedule;
 mod svg;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::context::{Context, Result};
 use schedule::Batch;
@@ -13,6 +13,8 @@ use schedule::Batch;
 const LENGTHS: &str = "examples/movielens100k_history_lengths.txt";
 /// Workers of the picture: the multiprocessors of an H200.
 const WORKERS: u32 = 132;
+/// What the README's program prints: equal keys make O the mean of the values, and there is none without keys.
+const QUICKSTART_OUTPUT: &str = "sequence 0: O = 1.00\nsequence 1: O = 0.00\nsequence 2: O = 5.00\n";
 
 /// Builds the package and both example programs, runs them, and draws the schedule. `options` go to the program.
 ///
@@ -35,17 +37,19 @@ pub fn run(context: &Context, options: &[&str]) -> Result {
     Ok(())
 }
 
-/// Builds the program of the README against the package in `prefix`, and runs it.
+/// Builds the program of the README against the package in `prefix`, runs it and checks what it prints.
 ///
 /// # Errors
-/// If the build fails, or the program does.
+/// If the build fails, the program fails, or its output is wrong.
 pub fn quickstart(context: &Context, prefix: &Path) -> Result {
     let build = build_example(context, "quickstart", prefix)?;
-    context.run(&mut context.command(build.join("quickstart")))
+    let (text, result) = context.run_and_read(&mut context.command(build.join("quickstart")))?;
+    result?;
+    if text == QUICKSTART_OUTPUT { Ok(()) } else { Err(format!("quickstart should print\n{QUICKSTART_OUTPUT}").into()) }
 }
 
 /// Builds `examples/<name>` with find_package(jfa) and returns its build folder.
-fn build_example(context: &Context, name: &str, prefix: &Path) -> Result<std::path::PathBuf> {
+fn build_example(context: &Context, name: &str, prefix: &Path) -> Result<PathBuf> {
     let build = context.target.join("cmake").join(name);
     let options = ["-DCMAKE_BUILD_TYPE=Release".into(), format!("-DCMAKE_PREFIX_PATH={}", prefix.display())];
     // A package found by an earlier run stays in the cache, even when it has moved since.
