@@ -1,7 +1,7 @@
 //! The forward's tiles of a batch, dealt to workers in two ways, and how evenly each spreads the work.
 
 use jfa::problem::{Device, Dtype, IndexType, Limits, Mask, Problem, Sequence};
-use jfa::schedule::{BackwardSchedule, ForwardSchedule, Load, blocks, greedy_longest_first};
+use jfa::schedule::{BackwardSchedule, ForwardSchedule, Load, Tile, blocks, greedy_longest_first};
 
 /// Queries of a forward tile, as on a GPU.
 const BLOCK_M: i64 = 128;
@@ -101,30 +101,53 @@ impl Batch {
         Deal { workers: (0..workers).map(|w| if w < schedule.workers { list(w) } else { Vec::new() }).collect() }
     }
 
-    /// A table of max / mean for every order.
-    pub fn summary(&self) -> String {
-        let mut text = String::from("  (query, key) pairs per worker, max / mean\n");
-        let row = |name: &str, cells: [f64; 2]| format!("  {name:<46}{:>12.3}{:>12.3}\n", cells[0], cells[1]);
-        let heading = SUMMARY_WORKERS.map(|w| format!("{w} workers"));
-        text += &format!("  {:<46}{:>12}{:>12}\n", "", heading[0], heading[1]);
-        text += &row("forward, batch order dealt round robin", SUMMARY_WORKERS.map(|w| ratio(&self.naive(w).load())));
-        text += &row("forward, jfa", SUMMARY_WORKERS.map(|w| ratio(&self.scheduled(w).load())));
-        let costs: Vec<u64> = self.naive(1).workers.concat();
-        let greedy = SUMMARY_WORKERS.map(|w| ratio(&greedy_longest_first(costs.clone(), w)));
-        text += &row("forward, greedy longest first (yardstick)", greedy);
-        text + &row("backward, jfa", SUMMARY_WORKERS.map(|w| ratio(&self.backward(w))))
+    /// Every (batch, head, block) of a grid padded to the longest sequence, dealt round robin: the keys of each.
+    fn backward_grid(&self, workers: u32) -> Vec<Vec<i64>> {
+        let mut lists = vec![Vec::new(); workers as usize];
+        let blocks = blocks(self.lengths.iter().copied().max().unwrap_or(0), BLOCK_N);
+        let tiles = self.lengths.iter().flat_map(|&len| (0..self.heads).map(move |_| len));
+        let tiles = tiles.flat_map(|len| (0..blocks).map(move |block| (len - block * BLOCK_N).clamp(0, BLOCK_N)));
+        for (index, keys) in tiles.enumerate() {
+            lists[index % workers as usize].push(keys);
+        }
+        lists
     }
 
-    fn backward(&self, workers: u32) -> Load {
+    /// The library's backward: the keys of each worker's tiles.
+    fn backward(&self, workers: u32) -> Vec<Vec<i64>> {
         let schedule = BackwardSchedule::new(&self.problem(), &self.sequences(), BLOCK_N, workers, 1);
-        Load::of(
-            workers,
-            |w| schedule.worker(w),
-            |tile| {
-                let keys = (self.lengths[tile.batch as usize] - i64::from(tile.block) * BLOCK_N).min(BLOCK_N);
-                (keys * self.queries) as u64
-            },
-        )
+        let keys = |tile: Tile| (self.lengths[tile.batch as usize] - i64::from(tile.block) * BLOCK_N).clamp(0, BLOCK_N);
+        (0..schedule.workers).map(|w| schedule.worker(w).map(keys).collect()).collect()
+    }
+
+    /// A table of max / mean for every order.
+    pub fn summary(&self) -> String {
+        let costs = self.naive(1).workers.concat();
+        let forward = costs.len();
+        let (grid, listed) = (self.backward_grid(1).concat().len(), self.backward(1).concat().len());
+        let pairs = |lists: Vec<Vec<i64>>| {
+            Load(lists.iter().map(|keys| (keys.iter().sum::<i64>() * self.queries) as u64).collect())
+        };
+        let count = |lists: Vec<Vec<i64>>| Load(lists.iter().map(|keys| keys.len() as u64).collect());
+        let mut text = format!(
+            "Load of the busiest worker over the mean (tiles of {BLOCK_M} queries forward, {BLOCK_N} keys backward)\n\n\
+             {:<50}{:>9}{:>14}{:>14}\n",
+            "",
+            "tiles",
+            format!("{} workers", SUMMARY_WORKERS[0]),
+            format!("{} workers", SUMMARY_WORKERS[1]),
+        );
+        let mut row = |name: &str, tiles: usize, load: &dyn Fn(u32) -> Load| {
+            let [a, b] = SUMMARY_WORKERS.map(|workers| ratio(&load(workers)));
+            text += &format!("  {name:<48}{tiles:>9}{a:>14.3}{b:>14.3}\n");
+        };
+        row("forward, batch order, in pairs", forward, &|w| self.naive(w).load());
+        row("forward, jfa, in pairs", forward, &|w| self.scheduled(w).load());
+        row("forward, greedy longest first, in pairs", forward, &|w| greedy_longest_first(costs.clone(), w));
+        row("backward, padded grid, in pairs", grid, &|w| pairs(self.backward_grid(w)));
+        row("backward, jfa, in pairs", listed, &|w| pairs(self.backward(w)));
+        row("backward, jfa, in tiles", listed, &|w| count(self.backward(w)));
+        text
     }
 }
 
