@@ -41,7 +41,8 @@ Target choose_target(const jfa_plan_desc& desc, DeviceChoice choice) {
   try {
     return open_target(desc, JFA_DEVICE_TYPE_CUDA);
   } catch (const std::exception& error) {
-    if (choice == DeviceChoice::cuda) {
+    const auto* refusal = dynamic_cast<const jfa::Error*>(&error);
+    if (choice == DeviceChoice::cuda || (refusal != nullptr && refusal->status() == JFA_STATUS_INVALID_ARGUMENT)) {
       throw;
     }
     std::printf("No CUDA device (%s): running on the CPU.\n", error.what());

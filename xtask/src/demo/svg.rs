@@ -130,7 +130,7 @@ fn axis(svg: &mut String, y: &dyn Fn(f64) -> f64, scale: &Scale) {
     for pairs in ticks(0.0, scale.axis) {
         let at = y(pairs);
         let _ = writeln!(svg, "<path d='M{LEFT} {at:.1}H{RIGHT}' stroke='#dcdcdc' fill='none'/>");
-        text(svg, LEFT - 8.0, at + 4.5, "end", "font-size='13' fill='#555'", &grouped(pairs));
+        text(svg, LEFT - 8.0, at + 4.5, "end", "font-size='13' fill='#555'", &short(pairs));
     }
     let (x, middle) = (24.0, y(scale.axis / 2.0));
     let turned = format!("font-size='13' fill='#555' transform='rotate(-90 {x} {middle:.1})'");
@@ -188,7 +188,7 @@ fn legend(svg: &mut String, x: f64, top: f64, width: f64, colours: &[Colour], ti
     for value in ticks(low, high) {
         let at = x + (value - low) / (high - low) * width;
         let _ = writeln!(svg, "<path d='M{at:.1} {}v5' stroke='#666'/>", bar + 16.0);
-        text(svg, at, bar + 37.0, "middle", "font-size='13' fill='#555'", &grouped(value));
+        text(svg, at, bar + 37.0, "middle", "font-size='13' fill='#555'", &short(value));
     }
 }
 
@@ -223,6 +223,11 @@ fn ticks(low: f64, high: f64) -> impl Iterator<Item = f64> {
     let step = [1.0, 2.0, 5.0].map(|m| m * power).into_iter().find(|&step| step >= raw).unwrap_or(10.0 * power);
     let (first, last) = ((low / step).ceil() as i64, (high / step).floor() as i64);
     (first..=last).map(move |i| i as f64 * step)
+}
+
+/// A round number for an axis.
+fn short(value: f64) -> String {
+    if value >= 1e6 { format!("{} M", value / 1e6) } else { grouped(value) }
 }
 
 /// An integer with a comma between groups of three digits.
