@@ -210,12 +210,15 @@ void print_speed(const Options& options, const std::vector<std::int32_t>& length
   // 2 products of 2 operations a (query, key) pair and element; the backward has 5 products.
   const double flops = 4.0 * static_cast<double>(options.queries * tokens * options.heads * options.head_dim);
   const jfa_plan_details& d = result.details;
-  std::printf("\n  %-10s%12s%12s%12s%12s   kernel\n", "", "time", "GFLOP/s", "tiles", "workers");
-  std::printf("  %-10s%9.2f ms%12.1f%12s%12u   %s\n", "forward", result.forward_ms, flops / result.forward_ms * 1e-6,
-              grouped(static_cast<std::int64_t>(d.forward_tiles)).c_str(), d.forward_workers, d.forward_kernel);
-  std::printf("  %-10s%9.2f ms%12.1f%12s%12u   %s\n", "backward", result.backward_ms,
-              2.5 * flops / result.backward_ms * 1e-6, grouped(static_cast<std::int64_t>(d.backward_tiles)).c_str(),
-              d.backward_workers, d.backward_kernel);
+  std::printf("\n  %-10s%12s%12s%12s%12s%12s   kernel\n", "", "time", "GFLOP/s", "tiles", "workers", "max/mean");
+  const auto row = [](const char* phase, double ms, double work, std::uint64_t tiles, std::uint32_t workers,
+                      double imbalance, const char* kernel) {
+    std::printf("  %-10s%9.2f ms%12.1f%12s%12u%12.3f   %s\n", phase, ms, work / ms * 1e-6,
+                grouped(static_cast<std::int64_t>(tiles)).c_str(), workers, imbalance, kernel);
+  };
+  row("forward", result.forward_ms, flops, d.forward_tiles, d.forward_workers, d.forward_imbalance, d.forward_kernel);
+  row("backward", result.backward_ms, 2.5 * flops, d.backward_tiles, d.backward_workers, d.backward_imbalance,
+      d.backward_kernel);
 }
 
 // Whether every error is as small as it should be.
