@@ -1,0 +1,80 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+/// How to call the program.
+pub const USAGE: &str = "\
+usage: jfa-conformance --library PATH [--device cpu|cuda] [--filter TEXT] [--seed N] [--random N] [--json FILE] [--list]
+                       [--verbose]
+  --library PATH   shared library to test, such as target/release/libjfa.so
+  --device NAME    cpu (default) or cuda, which is device 0
+  --filter TEXT    run only cases whose name contains TEXT
+  --seed N         seed of all data and of the random cases (default 1)
+  --random N       number of random cases (default 60)
+  --json FILE      write every result to FILE
+  --list           print the names of the cases and stop
+  --verbose        print the name of each case before it runs";
+
+/// What was asked for.
+#[derive(Debug)]
+pub struct Args {
+    /// The library; may be missing with `list`.
+    pub library: Option<PathBuf>,
+    /// Run on the first CUDA device.
+    pub cuda: bool,
+    /// Part of a name.
+    pub filter: String,
+    /// Seed.
+    pub seed: u64,
+    /// Random cases.
+    pub random: u64,
+    /// Where results go.
+    pub json: Option<PathBuf>,
+    /// Only list.
+    pub list: bool,
+    /// Say which case runs.
+    pub verbose: bool,
+}
+
+impl Args {
+    /// Parses the arguments after the program's name.
+    pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut args = Args {
+            library: None,
+            cuda: false,
+            filter: String::new(),
+            seed: 1,
+            random: 60,
+            json: None,
+            list: false,
+            verbose: false,
+        };
+        while let Some(word) = words.next() {
+            let flag = match word.as_str() {
+                "--list" => Some(&mut args.list),
+                "--verbose" => Some(&mut args.verbose),
+                _ => None,
+            };
+            if let Some(flag) = flag {
+                *flag = true;
+                continue;
+            }
+            let value = words.next().ok_or_else(|| format!("{word} needs a value, or is unknown"))?;
+            let number = || value.parse().map_err(|_| format!("{word} is {value}, but must be a number"));
+            match word.as_str() {
+                "--library" => args.library = Some(value.into()),
+                "--device" if value == "cpu" || value == "cuda" => args.cuda = value == "cuda",
+                "--device" => return Err(format!("--device is {value}, but must be cpu or cuda")),
+                "--filter" => args.filter = value,
+                "--seed" => args.seed = number()?,
+                "--random" => args.random = number()?,
+                "--json" => args.json = Some(value.into()),
+                _ => return Err(format!("unknown argument {word}")),
+            }
+        }
+        match args.library.is_none() && !args.list {
+            true => Err("--library is missing".into()),
+            false => Ok(args),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Device memory through the CUDA driver.
+
+use std::ffi::CStr;
+
+use cudarc::driver::sys;
+
+use super::Memory;
+
+/// Memory of one CUDA device, in its primary context.
+pub struct Cuda {
+    device: sys::CUdevice,
+}
+
+fn check(call: &str, result: sys::CUresult) -> Result<(), String> {
+    if result == sys::CUresult::CUDA_SUCCESS {
+        return Ok(());
+    }
+    let mut name = std::ptr::null();
+    // SAFETY: writes a pointer to static text, or null.
+    unsafe { sys::cuGetErrorName(result, &mut name) };
+    let name = match name.is_null() {
+        true => "unknown error".into(),
+        // SAFETY: static text of the driver.
+        false => unsafe { CStr::from_ptr(name) }.to_string_lossy(),
+    };
+    Err(format!("{call}: {name}"))
+}
+
+impl Cuda {
+    /// Makes the primary context of device `ordinal` current on this thread.
+    pub fn new(ordinal: i32) -> Result<Self, String> {
+        // SAFETY: only looks for the driver's library.
+        if !unsafe { sys::is_culib_present() } {
+            return Err("no CUDA driver is installed".into());
+        }
+        let (mut device, mut context) = (0, std::ptr::null_mut());
+        // SAFETY: valid out pointers; the context stays retained until the drop.
+        unsafe {
+            check("cuInit", sys::cuInit(0))?;
+            check("cuDeviceGet", sys::cuDeviceGet(&mut device, ordinal))?;
+            check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut context, device))?;
+            check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context))?;
+        }
+        Ok(Cuda { device })
+    }
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        // SAFETY: retained by `new`.
+        unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+    }
+}
+
+impl Memory for Cuda {
+    fn allocate(&self, bytes: usize) -> Result<usize, String> {
+        let mut address = 0;
+        // SAFETY: a valid out pointer.
+        check(&format!("cuMemAlloc of {bytes} bytes"), unsafe { sys::cuMemAlloc_v2(&mut address, bytes) })?;
+        Ok(address as usize)
+    }
+
+    unsafe fn free(&self, address: usize, _bytes: usize) {
+        // SAFETY: the caller's promise. A failure here was already reported by a synchronisation.
+        unsafe { sys::cuMemFree_v2(address as u64) };
+    }
+
+    unsafe fn write(&self, address: usize, bytes: &[u8]) -> Result<(), String> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        let result = unsafe { sys::cuMemcpyHtoD_v2(address as u64, bytes.as_ptr().cast(), bytes.len()) };
+        check("cuMemcpyHtoD", result)
+    }
+
+    unsafe fn read(&self, address: usize, bytes: &mut [u8]) -> Result<(), String> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.synchronize()?;
+        // SAFETY: the caller's promise.
+        let result = unsafe { sys::cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), address as u64, bytes.len()) };
+        check("cuMemcpyDtoH", result)
+    }
+
+    fn synchronize(&self) -> Result<(), String> {
+        // SAFETY: the primary context is current.
+        check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
+    }
+}
