@@ -38,13 +38,14 @@ impl Context {
         Ok(folder)
     }
 
-    /// CMake of at least version 3.24: the machine's, or one from PyPI.
+    /// CMake of at least version 3.24 that has a build program: the machine's, or one from PyPI.
     ///
     /// # Errors
     /// If there is none and it cannot be installed.
     pub fn cmake(&self) -> Result<PathBuf> {
-        let version = self.output(Command::new("cmake").arg("--version")).ok();
-        if version.is_some_and(|text| parse_version(&text) >= Some(MINIMUM_CMAKE)) {
+        let version = |program| self.output(Command::new(program).arg("--version")).ok();
+        let recent = version("cmake").is_some_and(|text| parse_version(&text) >= Some(MINIMUM_CMAKE));
+        if recent && (version("ninja").is_some() || version("make").is_some()) {
             return Ok("cmake".into());
         }
         Ok(self.python_tool("cmake", &CMAKE)?.join("bin/cmake"))

@@ -1,0 +1,37 @@
+# What the dynamic linker sees of libjfa.so: its name, what it needs, and its symbols.
+# Arguments: LIBRARY, SOVERSION, HEADER, SYMBOLS (the committed list), READELF, NM.
+
+execute_process(COMMAND "${READELF}" -d "${LIBRARY}" OUTPUT_VARIABLE dynamic COMMAND_ERROR_IS_FATAL ANY)
+if(NOT dynamic MATCHES "SONAME[^\n]*\\[libjfa\\.so\\.${SOVERSION}\\]")
+  message(SEND_ERROR "the soname is not libjfa.so.${SOVERSION}:\n${dynamic}")
+endif()
+if(dynamic MATCHES "RPATH|RUNPATH|TEXTREL")
+  message(SEND_ERROR "the library has a search path or text relocations:\n${dynamic}")
+endif()
+string(REGEX MATCHALL "\\(NEEDED\\)[^\n]*\\[[^]\n]*" needed "${dynamic}")
+if(needed STREQUAL "")
+  message(SEND_ERROR "no needed library was found:\n${dynamic}")
+endif()
+foreach(entry IN LISTS needed)
+  string(REGEX REPLACE ".*\\[" "" name "${entry}")
+  if(NOT name MATCHES "^(libc\\.so\\.6|libm\\.so\\.6|libgcc_s\\.so\\.1|ld-linux-[a-z0-9_-]+\\.so\\.[0-9])$")
+    message(SEND_ERROR "the library needs ${name}; only libc, libm, libgcc_s and ld-linux are allowed")
+  endif()
+endforeach()
+
+execute_process(COMMAND "${NM}" -D --defined-only "${LIBRARY}" OUTPUT_VARIABLE exported COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "[^ \n]+\n" exported "${exported}")
+string(REPLACE "\n" "" exported "${exported}")
+list(SORT exported)
+
+file(READ "${HEADER}" header)
+string(REGEX MATCHALL "\nJFA_API [^(]*\\(" declared "${header}")
+list(TRANSFORM declared REPLACE ".*[ *](jfa_[a-z_]+)\\($" "\\1")
+list(SORT declared)
+
+file(STRINGS "${SYMBOLS}" committed)
+foreach(kind exported declared)
+  if(NOT ${kind} STREQUAL committed)
+    message(SEND_ERROR "the functions that are ${kind} differ from ${SYMBOLS}:\n  ${${kind}}\n  ${committed}")
+  endif()
+endforeach()

@@ -1,0 +1,28 @@
+# The pkg-config file without pkg-config: its variables lead to the headers and the library of this very package.
+# Arguments: PC_FILE, VERSION.
+
+get_filename_component(pcfiledir "${PC_FILE}" DIRECTORY)
+file(STRINGS "${PC_FILE}" lines)
+foreach(line IN LISTS lines)
+  if(line MATCHES "^([a-z]+)=(.*)$")
+    set(name "${CMAKE_MATCH_1}")
+    set(value "${CMAKE_MATCH_2}")
+    if(value MATCHES "^/")
+      message(SEND_ERROR "an absolute path: ${line}")
+    endif()
+    string(CONFIGURE "${value}" ${name})
+  elseif(line MATCHES "^([A-Z][A-Za-z]+): (.*)$")
+    set(name "${CMAKE_MATCH_1}")
+    string(CONFIGURE "${CMAKE_MATCH_2}" ${name})
+  endif()
+endforeach()
+
+if(NOT Name STREQUAL "jfa" OR NOT Version STREQUAL VERSION OR Description STREQUAL "")
+  message(SEND_ERROR "name, version or description is wrong: ${Name} ${Version} (${Description})")
+endif()
+if(NOT Libs MATCHES "^-L(.*) -ljfa$" OR NOT EXISTS "${CMAKE_MATCH_1}/libjfa.so")
+  message(SEND_ERROR "Libs does not lead to the library: ${Libs}")
+endif()
+if(NOT Cflags MATCHES "^-I(.*)$" OR NOT EXISTS "${CMAKE_MATCH_1}/jfa/jfa.h")
+  message(SEND_ERROR "Cflags does not lead to the header: ${Cflags}")
+endif()
