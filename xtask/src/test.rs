@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::context::{Context, Result, fresh_folder};
+use crate::demo;
 
 /// Tests that passed and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,7 +138,16 @@ fn ctests(context: &Context) -> Result<Count> {
     let mut ctest = context.command(context.ctest()?);
     ctest.arg("--test-dir").arg(&build).args(["--output-on-failure", "--no-tests=error", "--timeout", "300"]);
     let (text, result) = context.run_and_read(&mut ctest)?;
-    finish(ctest_count(&text), result)
+    let mut count = finish(ctest_count(&text), result)?;
+    // The README's program, built as a newcomer would.
+    match demo::quickstart(context, &moved) {
+        Ok(()) => count.passed += 1,
+        Err(error) => {
+            println!("error: {error}");
+            count.failed += 1;
+        }
+    }
+    Ok(count)
 }
 
 /// A run that failed without a failed test (a build error, a crash) counts as one failure.
