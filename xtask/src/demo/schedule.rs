@@ -120,8 +120,8 @@ impl Batch {
         (0..schedule.workers).map(|w| schedule.worker(w).map(keys).collect()).collect()
     }
 
-    /// A table of max / mean for every order.
-    pub fn summary(&self) -> String {
+    /// Name, tiles, and max / mean of the load for every order and each of [`SUMMARY_WORKERS`].
+    fn orders(&self) -> Vec<(&'static str, usize, [f64; 2])> {
         let costs = self.naive(1).workers.concat();
         let forward = costs.len();
         let (grid, listed) = (self.backward_grid(1).concat().len(), self.backward(1).concat().len());
@@ -129,24 +129,28 @@ impl Batch {
             Load(lists.iter().map(|keys| (keys.iter().sum::<i64>() * self.queries) as u64).collect())
         };
         let count = |lists: Vec<Vec<i64>>| Load(lists.iter().map(|keys| keys.len() as u64).collect());
+        let order = |name, tiles, load: &dyn Fn(u32) -> Load| (name, tiles, SUMMARY_WORKERS.map(|w| ratio(&load(w))));
+        vec![
+            order("forward, batch order, in pairs", forward, &|w| self.naive(w).load()),
+            order("forward, jfa, in pairs", forward, &|w| self.scheduled(w).load()),
+            order("forward, greedy longest first, in pairs", forward, &|w| greedy_longest_first(costs.clone(), w)),
+            order("backward, padded grid, in pairs", grid, &|w| pairs(self.backward_grid(w))),
+            order("backward, jfa, in pairs", listed, &|w| pairs(self.backward(w))),
+            order("backward, jfa, in tiles", listed, &|w| count(self.backward(w))),
+        ]
+    }
+
+    /// The orders as a table.
+    pub fn summary(&self) -> String {
+        let [first, second] = SUMMARY_WORKERS.map(|w| format!("{w} workers"));
         let mut text = format!(
             "Load of the busiest worker over the mean (tiles of {BLOCK_M} queries forward, {BLOCK_N} keys backward)\n\n\
-             {:<50}{:>9}{:>14}{:>14}\n",
-            "",
-            "tiles",
-            format!("{} workers", SUMMARY_WORKERS[0]),
-            format!("{} workers", SUMMARY_WORKERS[1]),
+             {:<50}{:>9}{first:>14}{second:>14}\n",
+            "", "tiles",
         );
-        let mut row = |name: &str, tiles: usize, load: &dyn Fn(u32) -> Load| {
-            let [a, b] = SUMMARY_WORKERS.map(|workers| ratio(&load(workers)));
+        for (name, tiles, [a, b]) in self.orders() {
             text += &format!("  {name:<48}{tiles:>9}{a:>14.3}{b:>14.3}\n");
-        };
-        row("forward, batch order, in pairs", forward, &|w| self.naive(w).load());
-        row("forward, jfa, in pairs", forward, &|w| self.scheduled(w).load());
-        row("forward, greedy longest first, in pairs", forward, &|w| greedy_longest_first(costs.clone(), w));
-        row("backward, padded grid, in pairs", grid, &|w| pairs(self.backward_grid(w)));
-        row("backward, jfa, in pairs", listed, &|w| pairs(self.backward(w)));
-        row("backward, jfa, in tiles", listed, &|w| count(self.backward(w)));
+        }
         text
     }
 }
@@ -154,4 +158,23 @@ impl Batch {
 /// Load of the busiest worker over the mean.
 pub fn ratio(load: &Load) -> f64 {
     if load.max() == 0 { 1.0 } else { load.max() as f64 / load.mean() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::Batch;
+
+    #[test]
+    fn the_scheduling_document_has_the_present_figures() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let read = |path: &str| std::fs::read_to_string(root.join(path)).expect(path);
+        let lengths = read(crate::demo::LENGTHS).lines().map(|line| line.parse().expect("a length")).collect();
+        let document = read("docs/scheduling.md");
+        for (name, tiles, [a, b]) in (Batch { lengths, queries: 64, heads: 4 }).orders() {
+            let row = format!("| {name} | {tiles} | {a:.3} | {b:.3} |");
+            assert!(document.contains(&row), "docs/scheduling.md lacks the row\n{row}");
+        }
+    }
 }
