@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use crate::context::{Context, Result, fresh_folder};
 use crate::demo;
-use crate::demo;
 
 /// Tests that passed and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
