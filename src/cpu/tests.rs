@@ -300,12 +300,12 @@ impl Run {
                         let dp = dot(&d.grad_o, s.begin_o + i, h, &d.v, s.begin_kv + j, g);
                         let ds = p * (dp - delta) * scale;
                         let (at_q, at_k) = (at(s.begin_q + i, h, hq), at(s.begin_kv + j, g, hkv));
-                        // Far below rounding, but not 0: an exact 0 is only asked for where nothing contributes.
-                        let ds = ds + 1e-30;
                         for c in 0..dim {
-                            grad_q[at_q + c] += ds * d.k.get(s.begin_kv + j, g, c);
-                            grad_k[at_k + c] += ds * d.q.get(s.begin_q + i, h, c);
-                            grad_v[at_k + c] += p * d.grad_o.get(s.begin_o + i, h, c);
+                            // Far below rounding, but not 0: an exact 0 is only asked for where nothing contributes.
+                            let add = |sum: &mut f64, x: f64| *sum += x + 1e-30;
+                            add(&mut grad_q[at_q + c], ds * d.k.get(s.begin_kv + j, g, c));
+                            add(&mut grad_k[at_k + c], ds * d.q.get(s.begin_q + i, h, c));
+                            add(&mut grad_v[at_k + c], p * d.grad_o.get(s.begin_o + i, h, c));
                         }
                     }
                 }
