@@ -1,11 +1,178 @@
-//! Gives the shared library its soname: one per minor version before 1.0, one per major version after.
+//! Gives the shared library its soname, and compiles the CUDA kernels to images that are embedded in it.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+type Result<T> = std::result::Result<T, String>;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    let major = env!("CARGO_PKG_VERSION_MAJOR");
-    let soname = match major {
-        "0" => format!("0.{}", env!("CARGO_PKG_VERSION_MINOR")),
-        _ => major.to_string(),
+    soname();
+    if env::var_os("CARGO_FEATURE_CUDA").is_some()
+        && let Err(error) = kernels()
+    {
+        println!("cargo::error={}", error.trim_end().replace('\n', "\ncargo::error="));
+    }
+}
+
+/// One soname per minor version before 1.0, one per major version after.
+fn soname() {
+    let soname = match env!("CARGO_PKG_VERSION_MAJOR") {
+        "0" => concat!("0.", env!("CARGO_PKG_VERSION_MINOR")),
+        major => major,
     };
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libjfa.so.{soname}");
+}
+
+/// One translation unit, compiled to one image.
+struct Unit {
+    source: PathBuf,
+    /// Name of the image: "plan", "sm90_forward_bf16_d128" and so on.
+    name: String,
+    /// Architectures, "90a" and the like.
+    archs: Vec<String>,
+}
+
+/// Compiles every unit, as many at a time as cargo grants, and writes `images.rs`.
+fn kernels() -> Result<()> {
+    let out = PathBuf::from(env::var("OUT_DIR").map_err(|e| e.to_string())?);
+    let nvcc = find_nvcc(&out)?;
+    println!("cargo::rerun-if-env-changed=JFA_CUDA_ARCHS");
+    println!("cargo::rerun-if-env-changed=JFA_LINEINFO");
+    let archs = env::var("JFA_CUDA_ARCHS").ok().filter(|list| !list.is_empty()).unwrap_or_else(|| "90a".into());
+    let archs: Vec<String> = archs.split([',', ';', ' ']).filter(|a| !a.is_empty()).map(String::from).collect();
+    if let Some(unknown) = archs.iter().find(|arch| *arch != "90a") {
+        return Err(format!("JFA_CUDA_ARCHS names {unknown}, but there are kernels for 90a only"));
+    }
+    let units = units(&archs)?;
+    let jobs: usize = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let (next, errors) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, units.len()) {
+            scope.spawn(|| {
+                while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(error) = compile(&nvcc, unit, &out)
+                        && let Ok(mut errors) = errors.lock()
+                    {
+                        errors.push(error);
+                    }
+                }
+            });
+        }
+    });
+    let errors = errors.into_inner().map_err(|e| e.to_string())?;
+    if !errors.is_empty() {
+        return Err(errors.join("\n"));
+    }
+    let mut dependencies = BTreeSet::new();
+    let mut table = String::from("&[\n");
+    for unit in &units {
+        dependencies.extend(read_dependencies(&out.join(&unit.name).with_extension("d"))?);
+        let image = out.join(&unit.name).with_extension("fatbin");
+        writeln!(table, "    ({:?}, &Aligned(*include_bytes!({image:?})).0),", unit.name).map_err(|e| e.to_string())?;
+    }
+    table.push_str("]\n");
+    for file in dependencies {
+        println!("cargo::rerun-if-changed={file}");
+    }
+    fs::write(out.join("images.rs"), table).map_err(|e| format!("images.rs: {e}"))
+}
+
+/// The planner runs on every architecture; `kernels/sm90/PHASE/instantiations/VARIANT.cu` on its own.
+fn units(archs: &[String]) -> Result<Vec<Unit>> {
+    let mut units = vec![Unit { source: "kernels/plan/plan.cu".into(), name: "plan".into(), archs: archs.to_vec() }];
+    for arch in archs {
+        let folder = format!("kernels/sm{}", arch.trim_end_matches('a'));
+        for phase in sorted(Path::new(&folder))? {
+            let instantiations = phase.join("instantiations");
+            println!("cargo::rerun-if-changed={}", instantiations.display());
+            for source in sorted(&instantiations)? {
+                let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                let name = format!("sm{}_{}_{}", arch.trim_end_matches('a'), stem(&phase), stem(&source));
+                units.push(Unit { source, name, archs: vec![arch.clone()] });
+            }
+        }
+    }
+    // The longest first, so that the last ones are short.
+    units.sort_by_key(|unit| unit.name == "plan");
+    Ok(units)
+}
+
+fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// Compiles one unit to machine code and PTX of the same target. A kernel that spills, uses local memory or has its
+/// tensor-core instructions serialised is an error: it is many times slower than it looks.
+fn compile(nvcc: &Path, unit: &Unit, out: &Path) -> Result<()> {
+    let base = out.join(&unit.name);
+    let mut command = Command::new(nvcc);
+    command.args(["-std=c++20", "-O3", "-fatbin", "-Ikernels", "-Xptxas", "-v", "-Werror", "all-warnings"]);
+    command.args(["-MD", "-MF"]).arg(base.with_extension("d"));
+    if env::var_os("JFA_LINEINFO").is_some_and(|value| !value.is_empty() && value != "0") {
+        command.arg("-lineinfo");
+    }
+    for arch in &unit.archs {
+        command.args(["-gencode", &format!("arch=compute_{arch},code=[sm_{arch},compute_{arch}]")]);
+    }
+    command.arg("-o").arg(base.with_extension("fatbin")).arg(&unit.source);
+    let output = command.output().map_err(|e| format!("cannot start {}: {e}", nvcc.display()))?;
+    let log = String::from_utf8_lossy(&output.stderr);
+    let source = unit.source.display();
+    if !output.status.success() {
+        return Err(format!("{} cannot compile {source}:\n{log}", nvcc.display()));
+    }
+    if let Some(line) = log.lines().find(|line| line.contains("(C75")) {
+        return Err(format!("{source}: {line}"));
+    }
+    let frames = log.lines().filter(|line| line.contains("bytes stack frame"));
+    match frames.into_iter().find(|line| !line.trim_start().starts_with("0 bytes stack frame, 0 bytes spill stores")) {
+        Some(line) => Err(format!("{source}: a kernel uses local memory:{line}")),
+        None => Ok(()),
+    }
+}
+
+/// The files of this repository that a make rule names.
+fn read_dependencies(path: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let files = text.split_once(": ").map_or("", |(_, files)| files).replace("\\\n", " ");
+    Ok(files.split_whitespace().filter(|file| file.starts_with("kernels/")).map(String::from).collect())
+}
+
+/// nvcc from `JFA_NVCC`, `NVCC`, `CUDA_HOME`, `CUDA_PATH`, the path, its usual folder, `cargo xtask toolchain` or the
+/// packages of the active Python.
+fn find_nvcc(out: &Path) -> Result<PathBuf> {
+    let mut candidates = Vec::new();
+    for (variable, suffix) in [("JFA_NVCC", ""), ("NVCC", ""), ("CUDA_HOME", "bin/nvcc"), ("CUDA_PATH", "bin/nvcc")] {
+        println!("cargo::rerun-if-env-changed={variable}");
+        if let Some(value) = env::var_os(variable).filter(|value| !value.is_empty()) {
+            candidates.push(if suffix.is_empty() { value.into() } else { Path::new(&value).join(suffix) });
+        }
+    }
+    let explicit = candidates.first().cloned();
+    candidates.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()).map(|folder| folder.join("nvcc")));
+    candidates.push("/usr/local/cuda/bin/nvcc".into());
+    let environments = out.ancestors().nth(4).map(|target| target.join("tools/cuda"));
+    let environments = environments.into_iter().chain(env::var_os("VIRTUAL_ENV").map(PathBuf::from));
+    for environment in environments {
+        for python in sorted(&environment.join("lib")).unwrap_or_default() {
+            candidates.push(python.join("site-packages/nvidia/cu13/bin/nvcc"));
+        }
+    }
+    candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        let named = explicit.map_or(String::new(), |path| format!(" ({} is no file)", path.display()));
+        format!(
+            "no nvcc found{named}. Either install one under target/ with `cargo xtask toolchain` (or set JFA_NVCC, or \
+             CUDA_HOME), or build without CUDA: `--no-default-features`"
+        )
+    })
 }

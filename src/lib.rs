@@ -9,6 +9,8 @@
 
 pub mod capi;
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod error;
 pub mod logging;
 pub mod plan;

@@ -4,6 +4,8 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use crate::cpu;
+#[cfg(feature = "cuda")]
+use crate::cuda;
 use crate::error::{Error, Result, Status};
 use crate::problem::{ALIGNMENT, Device, Dtype, Problem};
 use crate::workspace::{self, Carver};
@@ -147,6 +149,8 @@ pub struct Info {
 #[derive(Debug)]
 enum Backend {
     Cpu(cpu::Plan),
+    #[cfg(feature = "cuda")]
+    Cuda(Box<cuda::Plan>),
 }
 
 /// A problem made ready to run.
@@ -167,6 +171,9 @@ impl Plan {
         problem.validate()?;
         let backend = match problem.device {
             Device::Cpu => Backend::Cpu(cpu::Plan::new(&problem, workers)?),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(ordinal) => Backend::Cuda(Box::new(cuda::Plan::new(&problem, ordinal, workers)?)),
+            #[cfg(not(feature = "cuda"))]
             Device::Cuda(_) => {
                 return Err(Error::new(Status::Unsupported, "device_type is CUDA, but this build has no CUDA kernels"));
             }
@@ -181,18 +188,24 @@ impl Plan {
         &self.problem
     }
 
-    /// Takes the offsets of a batch and lists its tiles.
+    /// Takes the offsets of a batch and lists its tiles. `stream` is the CUDA stream of a CUDA plan.
     ///
     /// # Safety
-    /// The pointers of `batch` are valid for reading on the plan's device.
+    /// The pointers of `batch` are valid for reading on the plan's device, and so is `stream`.
     ///
     /// # Errors
     /// What is wrong with the batch; the plan then holds none.
-    pub unsafe fn update(&mut self, batch: &Batch) -> Result<()> {
+    pub unsafe fn update(&mut self, batch: &Batch, stream: *mut c_void) -> Result<()> {
         let result = self.check_batch(batch).and_then(|extent| {
-            let Backend::Cpu(plan) = &mut self.backend;
             // SAFETY: the caller's promise.
-            unsafe { plan.update(&self.problem, batch) }.map(|()| extent)
+            unsafe {
+                match &mut self.backend {
+                    Backend::Cpu(plan) => plan.update(&self.problem, batch)?,
+                    #[cfg(feature = "cuda")]
+                    Backend::Cuda(plan) => plan.update(&self.problem, batch, stream)?,
+                }
+            }
+            Ok(extent)
         });
         self.extent = result.clone().map_err(|e| {
             let message = format!("the last jfa_plan_update failed: {}", e.message);
@@ -229,9 +242,12 @@ impl Plan {
     /// # Errors
     /// `NotReady` without a valid batch.
     pub fn info(&self) -> Result<Info> {
-        self.extent()?;
-        let Backend::Cpu(plan) = &self.backend;
-        Ok(plan.info(&self.problem))
+        let extent = self.extent()?;
+        match &self.backend {
+            Backend::Cpu(plan) => Ok(plan.info(&self.problem)),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(plan) => plan.info(&self.problem, &extent),
+        }
     }
 
     /// The error of the current batch, if it has one.
@@ -239,7 +255,12 @@ impl Plan {
     /// # Errors
     /// `NotReady` without a valid batch.
     pub fn check(&self) -> Result<()> {
-        self.extent().map(|_| ())
+        self.extent()?;
+        match &self.backend {
+            Backend::Cpu(_) => Ok(()),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(plan) => plan.check(),
+        }
     }
 
     fn extent(&self) -> Result<Extent> {
@@ -248,21 +269,29 @@ impl Plan {
 
     /// Bytes of workspace that the forward and the backward need for any batch within the limits.
     pub fn workspace_size(&self) -> (usize, usize) {
-        let Backend::Cpu(plan) = &self.backend;
         let (mut forward, mut backward) = (Carver::counting(), Carver::counting());
-        plan.carve_forward(&self.problem, &mut forward);
-        plan.carve_backward(&self.problem, &mut backward);
+        match &self.backend {
+            Backend::Cpu(plan) => {
+                plan.carve_forward(&self.problem, &mut forward);
+                plan.carve_backward(&self.problem, &mut backward);
+            }
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(plan) => {
+                plan.carve_forward(&self.problem, &mut forward);
+                plan.carve_backward(&self.problem, &mut backward);
+            }
+        }
         (forward.used(), backward.used())
     }
 
     /// O and LSE of the current batch.
     ///
     /// # Safety
-    /// Every pointer is valid for the rows that the batch's offsets name.
+    /// Every pointer is valid on the plan's device for the rows that the batch's offsets name, and so is `stream`.
     ///
     /// # Errors
     /// What is wrong with an argument; nothing is written then.
-    pub unsafe fn forward(&self, args: &Forward, workspace: Workspace) -> Result<()> {
+    pub unsafe fn forward(&self, args: &Forward, workspace: Workspace, stream: *mut c_void) -> Result<()> {
         let extent = self.extent()?;
         let tensors = [
             self.operand("q", &args.q, Side::Query, false),
@@ -276,20 +305,26 @@ impl Plan {
         let scratch = Span::contiguous("workspace", workspace.data, need, true);
         let lse = if args.lse.is_null() { None } else { Some(lse) };
         let [q, k, v, o] = self.check_operands(&tensors, &extent, [lse, Some(scratch)])?;
-        let Backend::Cpu(plan) = &self.backend;
+        let args = Forward { q, k, v, o, lse: args.lse };
         // SAFETY: the caller's promise; spans, alignment and workspace are checked.
-        unsafe { plan.forward(&self.problem, &Forward { q, k, v, o, lse: args.lse }, &mut carver) };
+        unsafe {
+            match &self.backend {
+                Backend::Cpu(plan) => plan.forward(&self.problem, &args, &mut carver),
+                #[cfg(feature = "cuda")]
+                Backend::Cuda(plan) => plan.forward(&self.problem, &extent, &args, stream)?,
+            }
+        }
         Ok(())
     }
 
     /// dQ, dK and dV of the current batch.
     ///
     /// # Safety
-    /// Every pointer is valid for the rows that the batch's offsets name.
+    /// Every pointer is valid on the plan's device for the rows that the batch's offsets name, and so is `stream`.
     ///
     /// # Errors
     /// What is wrong with an argument; nothing is written then.
-    pub unsafe fn backward(&self, args: &Backward, workspace: Workspace) -> Result<()> {
+    pub unsafe fn backward(&self, args: &Backward, workspace: Workspace, stream: *mut c_void) -> Result<()> {
         let extent = self.extent()?;
         let tensors = [
             self.operand("q", &args.q, Side::Query, false),
@@ -311,9 +346,14 @@ impl Plan {
         let [q, k, v, o, grad_o, grad_q, grad_k, grad_v] =
             self.check_operands(&tensors, &extent, [Some(lse), Some(scratch)])?;
         let args = Backward { q, k, v, o, grad_o, lse: args.lse, grad_q, grad_k, grad_v };
-        let Backend::Cpu(plan) = &self.backend;
         // SAFETY: the caller's promise; spans, alignment and workspace are checked.
-        unsafe { plan.backward(&self.problem, &args, &mut carver) };
+        unsafe {
+            match &self.backend {
+                Backend::Cpu(plan) => plan.backward(&self.problem, &args, &mut carver),
+                #[cfg(feature = "cuda")]
+                Backend::Cuda(plan) => plan.backward(&self.problem, &args, stream)?,
+            }
+        }
         Ok(())
     }
 
@@ -340,7 +380,7 @@ impl Plan {
                 Side::Key => (extent.total_kv, self.problem.heads_kv),
                 Side::Output => (extent.total_o, self.problem.heads_q),
             };
-            *tensor = operand.resolve(heads.into(), self.problem.head_dim.into())?;
+            *tensor = operand.resolve(rows, heads.into(), self.problem.head_dim.into())?;
             if rows > 0 {
                 spans.push(operand.span(tensor, rows, heads.into(), self.problem.head_dim.into())?);
             }
@@ -379,12 +419,12 @@ struct Operand {
 
 impl Operand {
     /// Fills in default strides (0: contiguous `[rows, heads, head_dim]`) and neutralises those that are never used.
-    fn resolve(&self, heads: i64, head_dim: i64) -> Result<Tensor> {
+    fn resolve(&self, rows: i64, heads: i64, head_dim: i64) -> Result<Tensor> {
         let mut t = self.tensor;
         if t.head_stride == 0 || heads == 1 {
             t.head_stride = head_dim;
         }
-        if t.row_stride == 0 {
+        if t.row_stride == 0 || rows <= 1 {
             t.row_stride = heads * head_dim;
         }
         for (field, stride) in [("row_stride", t.row_stride), ("head_stride", t.head_stride)] {

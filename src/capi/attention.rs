@@ -22,7 +22,6 @@ pub unsafe extern "C" fn jfa_forward(
     args: *const jfa_forward_args,
     stream: jfa_stream,
 ) -> jfa_status {
-    let _ = stream;
     guard(|| {
         // SAFETY: `plan` is null or a live handle, by contract.
         let plan = unsafe { plan_ref(plan) }?;
@@ -30,7 +29,7 @@ pub unsafe extern "C" fn jfa_forward(
         let a = unsafe { read_sized(args, std::mem::zeroed()) }?;
         let args = Forward { q: a.q.into(), k: a.k.into(), v: a.v.into(), o: a.o.into(), lse: a.lse };
         // SAFETY: the tensors hold the rows that the batch names, by contract.
-        unsafe { plan.forward(&args, workspace(a.workspace, a.workspace_size)) }
+        unsafe { plan.forward(&args, workspace(a.workspace, a.workspace_size), stream.cast()) }
     })
 }
 
@@ -44,7 +43,6 @@ pub unsafe extern "C" fn jfa_backward(
     args: *const jfa_backward_args,
     stream: jfa_stream,
 ) -> jfa_status {
-    let _ = stream;
     guard(|| {
         // SAFETY: `plan` is null or a live handle, by contract.
         let plan = unsafe { plan_ref(plan) }?;
@@ -62,7 +60,7 @@ pub unsafe extern "C" fn jfa_backward(
             grad_v: a.grad_v.into(),
         };
         // SAFETY: the tensors hold the rows that the batch names, by contract.
-        unsafe { plan.backward(&args, workspace(a.workspace, a.workspace_size)) }
+        unsafe { plan.backward(&args, workspace(a.workspace, a.workspace_size), stream.cast()) }
     })
 }
 

@@ -48,7 +48,6 @@ pub unsafe extern "C" fn jfa_plan_update(
     batch: *const jfa_batch,
     stream: jfa_stream,
 ) -> jfa_status {
-    let _ = stream;
     guard(|| {
         // SAFETY: `plan` is null or a live handle that no other call uses, by contract.
         let plan = unsafe { plan.cast::<Plan>().as_mut() }.ok_or_else(|| null("plan"))?;
@@ -64,7 +63,7 @@ pub unsafe extern "C" fn jfa_plan_update(
             kv_lengths: b.kv_lengths,
         };
         // SAFETY: the offsets are readable on the plan's device, by contract.
-        unsafe { plan.update(&batch) }
+        unsafe { plan.update(&batch, stream.cast()) }
     })
 }
 

@@ -1,6 +1,6 @@
 //! Backward tiles: blocks of keys, neighbours together, dealt round robin.
 
-use super::{Entry, Tile, blocks};
+use super::{Entry, Load, Tile, blocks};
 use crate::problem::{Problem, Sequence};
 
 /// The order of the backward.
@@ -63,6 +63,21 @@ impl BackwardSchedule {
     /// Whether a tile only fills up its cluster and holds no keys.
     pub fn is_sentinel(&self, tile: Tile) -> bool {
         tile.block >= self.counts[tile.batch as usize]
+    }
+
+    /// (query, key) pairs that each worker visits.
+    pub fn load(&self, problem: &Problem, sequences: &[Sequence]) -> Load {
+        Load::of(
+            self.workers,
+            |w| self.worker(w),
+            |tile| {
+                let s = &sequences[tile.batch as usize];
+                let row = i64::from(tile.block) * self.block_n;
+                let rows = row..(row + self.block_n).min(s.len_kv).max(row);
+                let queries = problem.mask.queries(rows.clone(), s.len_q, s.len_kv);
+                (queries.end - queries.start) as u64 * (rows.end - rows.start) as u64
+            },
+        )
     }
 
     /// The tiles of one worker, in its order.

@@ -1,10 +1,10 @@
 //! Forward tiles: blocks of queries, longest first, dealt in a zigzag.
 
-use super::{Entry, Tile, blocks, zigzag};
+use super::{Entry, Load, Tile, blocks, zigzag};
 use crate::problem::{Problem, Sequence};
 
 /// Upper bound of the number of cost classes, so that a counting sort over them fits one multiprocessor.
-pub const MAX_CLASSES: i64 = 2048;
+pub const MAX_CLASSES: i64 = 1024;
 /// Keys of one cost class at least: entries that differ by less are not worth telling apart.
 pub const MIN_CLASS_KEYS: i64 = 16;
 /// Share of the workers, in percent, that may stay idle to keep the others on one (head, block) each.
@@ -43,11 +43,7 @@ impl ForwardSchedule {
     /// Lists the query blocks of `sequences` in blocks of `block_m` rows, for at most `workers` workers.
     pub fn new(problem: &Problem, sequences: &[Sequence], block_m: i64, workers: u32) -> Self {
         let heads = problem.heads_q as u32;
-        let unmasked = problem.mask.left.is_none() && problem.mask.right.is_none();
-        let blocks_per_entry = match problem.broadcast_q && unmasked {
-            true => blocks(problem.limits.seqlen_q, block_m).max(1) as u32,
-            false => 1,
-        };
+        let blocks_per_entry = blocks_per_entry(problem, block_m);
         let class = class_keys(problem.limits.seqlen_kv);
         let mut classified: Vec<(i64, Entry)> = Vec::with_capacity(sequences.len());
         for (batch, s) in sequences.iter().enumerate() {
@@ -94,6 +90,20 @@ impl ForwardSchedule {
         }
     }
 
+    /// Keys that each worker visits.
+    pub fn load(&self, problem: &Problem, sequences: &[Sequence]) -> Load {
+        Load::of(
+            self.workers,
+            |w| self.worker(w),
+            |tile| {
+                let s = &sequences[tile.batch as usize];
+                let row = i64::from(tile.block) * self.block_m;
+                let keys = problem.mask.keys(row..(row + self.block_m).min(s.len_q), s.len_q, s.len_kv);
+                (keys.end - keys.start) as u64
+            },
+        )
+    }
+
     /// The tiles of one worker, in its order.
     pub fn worker(&self, worker: u32) -> impl Iterator<Item = Tile> + '_ {
         let group = u64::from(self.group);
@@ -105,6 +115,12 @@ impl ForwardSchedule {
             .filter(|&(_, index)| index < self.num_tiles())
             .map(|(_, index)| self.tile(index))
     }
+}
+
+/// Query blocks of an entry: all of a sequence if they surely cost the same, else 1.
+pub fn blocks_per_entry(problem: &Problem, block_m: i64) -> u32 {
+    let unmasked = problem.mask.left.is_none() && problem.mask.right.is_none();
+    if problem.broadcast_q && unmasked { blocks(problem.limits.seqlen_q, block_m).max(1) as u32 } else { 1 }
 }
 
 /// How many workers get tiles, and how many of them move together, for entries of `width` tiles.

@@ -20,6 +20,11 @@ impl Load {
         self.0.iter().copied().max().unwrap_or(0)
     }
 
+    /// Load of the busiest worker over the mean; 1 when there is no work.
+    pub fn imbalance(&self) -> f64 {
+        if self.max() == 0 { 1.0 } else { self.max() as f64 / self.mean() }
+    }
+
     /// Mean over the workers.
     pub fn mean(&self) -> f64 {
         self.0.iter().sum::<u64>() as f64 / self.0.len().max(1) as f64

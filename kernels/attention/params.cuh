@@ -1,0 +1,122 @@
+// What the host hands to the kernels. Mirrors src/cuda/params.rs.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace jfa {
+
+// Where one sequence of a batch lies; rows.
+struct alignas(16) Sequence {
+  int64_t begin_q;   // first row of Q; 0 for broadcast Q
+  int64_t begin_o;   // first row of O and dO
+  int64_t begin_kv;  // first row of K and V
+  int32_t len_q;
+  int32_t len_kv;
+};
+
+// A block of rows of one sequence, before it is spread over the heads.
+struct Entry {
+  uint32_t batch;
+  uint32_t block;
+};
+
+// What is wrong with the offsets, in the order of the checks.
+enum class PlanError : uint32_t {
+  kNone,
+  kKvNegative,
+  kKvDecreasing,
+  kKvBeyondTotal,
+  kKvLength,
+  kKvTooLong,
+  kQNegative,
+  kQDecreasing,
+  kQBeyondTotal,
+  kQTooLong,
+};
+
+// What the planner found; the lists are empty if there is an error.
+struct PlanState {
+  uint32_t forward_entries;   // blocks of queries that see keys
+  uint32_t keyless_entries;   // blocks of queries that see none; they follow in the same list
+  uint32_t backward_entries;  // blocks of keys that are seen, with sentinels
+  uint32_t unseen_entries;    // blocks of keys that no query sees
+  PlanError error;
+  uint32_t reserved;
+  int64_t error_index;  // index in the offending array
+  int64_t error_value;  // the value there
+  int64_t error_bound;  // what it breaks
+};
+
+// The order of the forward; see src/schedule/forward.rs.
+struct ForwardSchedule {
+  const PlanState* state;       // [1]
+  const Sequence* sequences;    // [batch]
+  const Entry* entries;         // [forward_entries + keyless_entries], longest first
+  uint32_t heads;               // query heads
+  uint32_t blocks_per_entry;    // query blocks of an entry
+  uint32_t workers;             // CTAs that get tiles
+  uint32_t group;               // adjacent CTAs that move together
+};
+
+// A sliding window; see src/problem.rs. Unbounded sides are kUnbounded.
+struct Mask {
+  static constexpr int32_t kUnbounded = 1 << 30;
+  int32_t left;
+  int32_t right;
+  int32_t bottom_right;  // 1: the diagonal ends at the last key
+
+  __device__ int32_t diagonal(int32_t len_q, int32_t len_kv) const { return bottom_right ? len_kv - len_q : 0; }
+
+  // The first key that a query sees if `row` is the first of its block.
+  __device__ int32_t begin_key(int32_t row, int32_t diagonal) const {
+    return left == kUnbounded ? 0 : max(row + diagonal - left, 0);
+  }
+
+  // The end of the keys that a block of queries sees if `row` is its last.
+  __device__ int32_t end_key(int32_t row, int32_t diagonal, int32_t len_kv) const {
+    return right == kUnbounded ? len_kv : min(row + 1 + diagonal + right, len_kv);
+  }
+};
+
+struct PlanParams {
+  const void* q_offsets;   // [batch + 1]; null for broadcast Q
+  const void* kv_offsets;  // [batch + 1]
+  const void* kv_lengths;  // [batch] or null
+  int32_t wide;            // 1: offsets and lengths are 64-bit
+  int32_t batch;
+  int64_t total_q;
+  int64_t total_kv;
+  int32_t max_seqlen_q;  // the length of a broadcast Q
+  int32_t max_seqlen_kv;
+  Mask mask;
+  int32_t block_m;           // queries of a forward tile
+  int32_t blocks_per_entry;  // query blocks of a forward entry
+  int32_t class_keys;        // keys of a cost class
+  int32_t block_n;           // keys of a backward tile
+  int32_t cluster;           // CTAs of a backward cluster
+  PlanState* state;          // [1]
+  Sequence* sequences;       // [batch]
+  Entry* forward;            // [forward_entries + keyless_entries]
+  Entry* backward;           // [backward_entries]
+  Entry* unseen;             // [unseen_entries]
+};
+
+struct ForwardParams {
+  ForwardSchedule schedule;
+  Mask mask;
+  float scale;              // of the scores
+  float scale_log2;         // |scale| * log2(e)
+  int32_t group;            // query heads of a key head
+  int32_t head_dim;         // elements, before padding to whole panels
+  int32_t broadcast_q;      // 1: Q does not depend on the sequence
+  int32_t lse_begin_scale;  // rows of LSE before a sequence, per row of O before it: 1 packed, heads_q broadcast
+  int64_t lse_head_stride;  // total_o packed, seqlen_q broadcast
+  int64_t o_row_stride;     // elements
+  int64_t o_head_stride;    // elements
+  void* o;                  // [total_o, heads_q, head_dim]
+  float* lse;               // [heads_q, total_o], broadcast [batch, heads_q, seqlen_q]; may be null
+};
+
+}  // namespace jfa

@@ -1,0 +1,68 @@
+// The walk of a worker through the forward list, and what the roles of a CTA need to know of a tile.
+#pragma once
+
+#include "attention/params.cuh"
+
+namespace jfa {
+
+// Tensor maps see a jagged tensor as rows that end at kRaggedEnd, so that boxes are clipped at the end of a sequence:
+// row r of a sequence of length n that ends at row e of the tensor has the coordinates (kRaggedEnd - n + r, e).
+constexpr int32_t kRaggedEnd = 1 << 30;
+
+// One forward tile, as it lies in shared memory.
+struct alignas(16) ForwardTile {
+  int32_t keys;       // keys to visit; 0 ends the list
+  int32_t begin_key;  // first of them
+  int32_t row;        // first query
+  int32_t diagonal;   // key on the diagonal of query 0
+  int32_t head;       // query head
+  int32_t new_q;      // 1: another Q block than the tile before
+  int32_t rows;       // queries from `row` to the end of the sequence
+  int32_t kv_row;     // ragged coordinates of the first key
+  int32_t kv_end;
+  int32_t q_row;  // ragged coordinates of the first query, also of O
+  int32_t q_end;
+  int32_t o_end;
+  int64_t lse;  // index of the first query's LSE
+  int64_t padding;
+};
+static_assert(sizeof(ForwardTile) == 64);
+
+// Tile `index` of the sorted list; block innermost, then head.
+__device__ __forceinline__ ForwardTile forward_tile(const ForwardParams& p, uint32_t index, int block_m) {
+  const ForwardSchedule& s = p.schedule;
+  const uint32_t width = s.heads * s.blocks_per_entry;
+  const Entry entry = s.entries[index / width];
+  const uint32_t inner = index % width;
+  const Sequence seq = s.sequences[entry.batch];
+  const int32_t len_q = seq.len_q, len_kv = seq.len_kv;
+  ForwardTile t;
+  t.head = inner / s.blocks_per_entry;
+  t.row = (entry.block + inner % s.blocks_per_entry) * block_m;
+  t.rows = len_q - t.row;
+  t.diagonal = p.mask.diagonal(len_q, len_kv);
+  t.begin_key = p.mask.begin_key(t.row, t.diagonal);
+  t.keys = p.mask.end_key(min(t.row + block_m, len_q) - 1, t.diagonal, len_kv) - t.begin_key;
+  t.kv_row = kRaggedEnd - len_kv + t.begin_key;
+  t.kv_end = static_cast<int32_t>(seq.begin_kv) + len_kv;
+  t.q_row = kRaggedEnd - len_q + t.row;
+  t.q_end = static_cast<int32_t>(seq.begin_q) + len_q;
+  t.o_end = static_cast<int32_t>(seq.begin_o) + len_q;
+  t.lse = seq.begin_o * p.lse_begin_scale + t.head * p.lse_head_stride + t.row;
+  return t;
+}
+
+// Calls `visit(index)` for every tile of this CTA, in its order.
+template <typename Visit>
+__device__ __forceinline__ void walk_forward_tiles(const ForwardSchedule& s, Visit visit) {
+  const uint32_t tiles = s.state->forward_entries * s.heads * s.blocks_per_entry;
+  const uint32_t lanes = s.workers / s.group, lane = blockIdx.x / s.group, member = blockIdx.x % s.group;
+  const uint32_t round_tiles = lanes * s.group;
+  for (uint32_t round = 0; round * round_tiles < tiles; ++round) {
+    const uint32_t position = round * lanes + (round % 2 == 0 ? lane : lanes - 1 - lane);
+    const uint32_t index = position * s.group + member;
+    if (index < tiles) visit(index);
+  }
+}
+
+}  // namespace jfa

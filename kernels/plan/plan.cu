@@ -1,0 +1,256 @@
+// The planner: from the offsets of a batch in device memory to its tile lists, in one CTA. Device twin of src/schedule.
+#include "attention/params.cuh"
+
+namespace jfa {
+namespace {
+
+constexpr int kWarps = 32;
+constexpr int kThreads = 32 * kWarps;
+constexpr int kClasses = 1024;  // cost classes 1 .. kClasses of the forward; class 0 sees no key
+
+struct Shared {
+  uint32_t counts[kWarps][kClasses + 1];  // entries of each class in the share of each warp, then where they go
+  uint32_t backward[kWarps], unseen[kWarps];
+  uint32_t scan[kWarps];
+  unsigned long long first_error;
+};
+
+__device__ int64_t index_at(const void* array, bool wide, int64_t i) {
+  return wide ? static_cast<const int64_t*>(array)[i] : static_cast<const int32_t*>(array)[i];
+}
+
+struct Finding {
+  PlanError error = PlanError::kNone;
+  int64_t index = 0, value = 0, bound = 0;
+};
+
+// Checks the range of sequence b in one array of offsets; `kinds` is the first of three errors.
+__device__ Finding check_range(const void* offsets, bool wide, int b, int64_t total, PlanError kinds, int64_t& begin,
+                               int64_t& length) {
+  const auto kind = [&](int i) { return static_cast<PlanError>(static_cast<uint32_t>(kinds) + i); };
+  begin = index_at(offsets, wide, b);
+  const int64_t end = index_at(offsets, wide, b + 1);
+  length = end - begin;
+  if (begin < 0) return {kind(0), b, begin, 0};
+  if (end < begin) return {kind(1), b + 1, end, begin};
+  if (end > total) return {kind(2), b + 1, end, total};
+  return {};
+}
+
+// Reads and checks sequence b.
+__device__ Finding read_sequence(const PlanParams& p, int b, Sequence& sequence) {
+  int64_t begin, slot;
+  Finding f = check_range(p.kv_offsets, p.wide, b, p.total_kv, PlanError::kKvNegative, begin, slot);
+  if (f.error != PlanError::kNone) return f;
+  int64_t length = slot;
+  if (p.kv_lengths != nullptr) {
+    length = index_at(p.kv_lengths, p.wide, b);
+    if (length < 0 || length > slot) return {PlanError::kKvLength, b, length, slot};
+  }
+  if (length > p.max_seqlen_kv) return {PlanError::kKvTooLong, b, length, p.max_seqlen_kv};
+  sequence.begin_kv = begin;
+  sequence.len_kv = static_cast<int32_t>(length);
+  if (p.q_offsets == nullptr) {
+    sequence.begin_q = 0;
+    sequence.begin_o = static_cast<int64_t>(b) * p.max_seqlen_q;
+    sequence.len_q = p.max_seqlen_q;
+    return {};
+  }
+  f = check_range(p.q_offsets, p.wide, b, p.total_q, PlanError::kQNegative, begin, length);
+  if (f.error != PlanError::kNone) return f;
+  if (length > p.max_seqlen_q) return {PlanError::kQTooLong, b, length, p.max_seqlen_q};
+  sequence.begin_q = sequence.begin_o = begin;
+  sequence.len_q = static_cast<int32_t>(length);
+  return {};
+}
+
+__device__ int blocks(int rows, int size) { return (rows + size - 1) / size; }
+
+// Forward entries of a sequence.
+__device__ int forward_entries(const PlanParams& p, const Sequence& s) {
+  return blocks(blocks(s.len_q, p.block_m), p.blocks_per_entry);
+}
+
+// Cost class of a forward entry.
+__device__ int forward_class(const PlanParams& p, int len_q, int len_kv, int entry) {
+  const int diagonal = p.mask.diagonal(len_q, len_kv);
+  const int row = entry * p.blocks_per_entry * p.block_m;
+  const int last = min(row + p.blocks_per_entry * p.block_m, len_q) - 1;
+  return blocks(max(p.mask.end_key(last, diagonal, len_kv) - p.mask.begin_key(row, diagonal), 0), p.class_keys);
+}
+
+// The blocks of keys of a sequence that some query sees: [first, end).
+struct Seen {
+  int first, end, count;
+};
+
+__device__ Seen seen_blocks(const PlanParams& p, const Sequence& s) {
+  const int count = blocks(s.len_kv, p.block_n), diagonal = p.mask.diagonal(s.len_q, s.len_kv);
+  if (s.len_q == 0 || count == 0) return {0, 0, count};
+  const int beyond = p.mask.right == Mask::kUnbounded ? s.len_kv : min(s.len_kv, s.len_q + diagonal + p.mask.right);
+  const int before = p.mask.left == Mask::kUnbounded ? 0 : max(diagonal - p.mask.left, 0);
+  if (beyond <= 0 || before >= s.len_kv) return {0, 0, count};
+  const int first = before / p.block_n, end = blocks(beyond, p.block_n);
+  return first < end ? Seen{first, end, count} : Seen{0, 0, count};
+}
+
+__device__ int padded(const PlanParams& p, const Seen& seen) {
+  return blocks(seen.end - seen.first, p.cluster) * p.cluster;
+}
+
+__device__ uint32_t inclusive_scan(uint32_t value) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const uint32_t other = __shfl_up_sync(~0u, value, distance);
+    if (lane >= distance) value += other;
+  }
+  return value;
+}
+
+// Visits items 0 .. counts - 1 of the 32 lanes in the order of lanes and items, 32 at a time: every lane calls
+// visit(owner, item), with owner -1 where there is none. All lanes call together.
+template <typename Visit>
+__device__ void for_each_item(int count, Visit visit) {
+  const int lane = threadIdx.x % 32;
+  const uint32_t end = inclusive_scan(count), begin = end - count;
+  const uint32_t total = __shfl_sync(~0u, end, 31);
+  for (uint32_t base = 0; base < total; base += 32) {
+    const uint32_t position = base + lane;
+    int owner = 0;  // the first lane whose end lies beyond the position
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      if (__shfl_sync(~0u, end, owner + step - 1) <= position) owner += step;
+    }
+    const uint32_t first = __shfl_sync(~0u, begin, min(owner, 31));
+    visit(position < total ? owner : -1, static_cast<int>(position - first));
+  }
+}
+
+// Visits the sequences of this warp's share, 32 at a time.
+template <typename Visit>
+__device__ void for_each_group(const PlanParams& p, Visit visit) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int share = blocks(blocks(p.batch, 32), kWarps) * 32, begin = warp * share;
+  const int end = min(begin + share, p.batch);
+  for (int base = begin; base < end; base += 32) {
+    const int b = base + lane;
+    visit(base, b < end ? p.sequences[b] : Sequence{});
+  }
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1) jfa_plan_update_kernel(const __grid_constant__ PlanParams p) {
+  extern __shared__ __align__(16) uint8_t memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+  // 1. Read and check.
+  if (threadIdx.x == 0) shared.first_error = ~0ull;
+  for (int i = threadIdx.x; i < kWarps * (kClasses + 1); i += kThreads) (&shared.counts[0][0])[i] = 0;
+  __syncthreads();
+  for (int b = threadIdx.x; b < p.batch; b += kThreads) {
+    Sequence sequence;
+    if (read_sequence(p, b, sequence).error != PlanError::kNone) {
+      atomicMin(&shared.first_error, static_cast<unsigned long long>(b));
+    } else {
+      p.sequences[b] = sequence;
+    }
+  }
+  __syncthreads();
+  if (shared.first_error != ~0ull) {
+    if (threadIdx.x == 0) {
+      Sequence sequence;
+      const Finding f = read_sequence(p, static_cast<int>(shared.first_error), sequence);
+      *p.state = {0, 0, 0, 0, f.error, 0, f.index, f.value, f.bound};
+    }
+    return;
+  }
+
+  // 2. Count: forward entries by class, backward entries, for each warp's share of the sequences.
+  uint32_t backward = 0, unseen = 0;
+  for_each_group(p, [&](int, const Sequence& s) {
+    for_each_item(forward_entries(p, s), [&](int owner, int item) {
+      const int len_q = __shfl_sync(~0u, s.len_q, max(owner, 0)), len_kv = __shfl_sync(~0u, s.len_kv, max(owner, 0));
+      if (owner >= 0) atomicAdd(&shared.counts[warp][forward_class(p, len_q, len_kv, item)], 1);
+    });
+    const Seen seen = seen_blocks(p, s);
+    backward += padded(p, seen);
+    unseen += seen.count - (seen.end - seen.first);
+  });
+  backward = __reduce_add_sync(~0u, backward);
+  unseen = __reduce_add_sync(~0u, unseen);
+  if (lane == 0) {
+    shared.backward[warp] = backward;
+    shared.unseen[warp] = unseen;
+  }
+  __syncthreads();
+
+  // 3. Where each share goes: the highest class first, and within a class the first share first.
+  const int cost = kClasses - threadIdx.x;
+  uint32_t entries = 0;
+  for (int w = 0; w < kWarps; ++w) entries += shared.counts[w][cost];
+  const uint32_t within = inclusive_scan(entries);
+  if (lane == 31) shared.scan[warp] = within;
+  __syncthreads();
+  if (warp == 0) {
+    const uint32_t sums = inclusive_scan(shared.scan[lane]);
+    shared.scan[lane] = sums;
+    const uint32_t backward_end = inclusive_scan(shared.backward[lane]);
+    const uint32_t unseen_end = inclusive_scan(shared.unseen[lane]);
+    uint32_t keyless = shared.counts[lane][0];
+    const uint32_t keyless_end = inclusive_scan(keyless);
+    const uint32_t forward_total = __shfl_sync(~0u, sums, 31);
+    shared.counts[lane][0] = forward_total + keyless_end - keyless;
+    if (lane == 31) *p.state = {forward_total, keyless_end, backward_end, unseen_end, PlanError::kNone, 0, 0, 0, 0};
+    shared.backward[lane] = backward_end - shared.backward[lane];
+    shared.unseen[lane] = unseen_end - shared.unseen[lane];
+  }
+  __syncthreads();
+  uint32_t position = within - entries + (warp > 0 ? shared.scan[warp - 1] : 0);
+  for (int w = 0; w < kWarps; ++w) {
+    const uint32_t count = shared.counts[w][cost];
+    shared.counts[w][cost] = position;
+    position += count;
+  }
+  __syncthreads();
+
+  // 4. Write the lists, in the order of the sequences within each class.
+  uint32_t backward_at = shared.backward[warp], unseen_at = shared.unseen[warp];
+  for_each_group(p, [&](int base, const Sequence& s) {
+    for_each_item(forward_entries(p, s), [&](int owner, int item) {
+      const int len_q = __shfl_sync(~0u, s.len_q, max(owner, 0)), len_kv = __shfl_sync(~0u, s.len_kv, max(owner, 0));
+      const int cls = owner >= 0 ? forward_class(p, len_q, len_kv, item) : -1;
+      const uint32_t peers = __match_any_sync(~0u, cls);
+      const uint32_t rank = __popc(peers & ((1u << lane) - 1));
+      if (owner >= 0) {
+        const uint32_t at = shared.counts[warp][cls] + rank;
+        p.forward[at] = {static_cast<uint32_t>(base + owner), static_cast<uint32_t>(item * p.blocks_per_entry)};
+      }
+      __syncwarp();
+      if (owner >= 0 && rank == 0) shared.counts[warp][cls] += __popc(peers);
+      __syncwarp();
+    });
+    const Seen seen = seen_blocks(p, s);
+    auto write_blocks = [&](int count, Entry* list, uint32_t& at, auto block_of) {
+      const uint32_t first = at;
+      uint32_t written = 0;
+      for_each_item(count, [&](int owner, int item) {
+        const Seen from = {__shfl_sync(~0u, seen.first, max(owner, 0)), __shfl_sync(~0u, seen.end, max(owner, 0)),
+                           __shfl_sync(~0u, seen.count, max(owner, 0))};
+        if (owner >= 0) {
+          list[first + written + lane] = {static_cast<uint32_t>(base + owner), static_cast<uint32_t>(block_of(from, item))};
+        }
+        written += 32;
+      });
+      at = first + __reduce_add_sync(~0u, count);
+    };
+    write_blocks(padded(p, seen), p.backward, backward_at,
+                 [](const Seen& f, int i) { return i < f.end - f.first ? f.first + i : f.count; });
+    write_blocks(seen.count - (seen.end - seen.first), p.unseen, unseen_at,
+                 [](const Seen& f, int i) { return i < f.first ? i : i + f.end - f.first; });
+  });
+}
+
+}  // namespace jfa

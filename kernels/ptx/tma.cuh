@@ -1,0 +1,46 @@
+// Bulk tensor copies (PTX ISA, "cp.async.bulk.tensor") and their completion groups.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace jfa::ptx {
+
+// Global to shared memory; completes `barrier` with the bytes of the whole box, clipped or not.
+__device__ __forceinline__ void tma_load(uint32_t dst, const CUtensorMap& map, uint32_t barrier, int32_t c0, int32_t c1,
+                                         int32_t c2, int32_t c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(dst),
+      "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
+
+// Shared to global memory; elements outside the map are dropped.
+__device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t src, int32_t c0, int32_t c1, int32_t c2,
+                                          int32_t c3) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
+               "r"(src), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+               : "memory");
+}
+
+__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+__device__ __forceinline__ void bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Waits until at most `kPending` groups of this thread still read shared memory.
+template <int kPending>
+__device__ __forceinline__ void bulk_wait_group_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+// Waits until at most `kPending` groups of this thread are incomplete.
+template <int kPending>
+__device__ __forceinline__ void bulk_wait_group() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace jfa::ptx

@@ -1,0 +1,406 @@
+// The warpgroups of the Hopper forward that multiply: S = Q K^T, softmax, O += P V, streaming across tiles.
+#pragma once
+
+#include "ptx/math.cuh"
+#include "ptx/sync.cuh"
+#include "ptx/wgmma.cuh"
+#include "sm90/forward/producer.cuh"
+
+namespace jfa::sm90 {
+
+#define JFA_INLINE __device__ __forceinline__
+
+// State of one thread of a consumer warpgroup. It holds two rows of the warpgroup's 64: row 16 w + lane / 4 of warp w
+// and the one eight below, and of these the columns 8 j + 2 (lane % 4) + {0, 1}.
+template <typename C>
+struct Consumer {
+  static constexpr int kN = C::kBlockN;
+  static constexpr int kPvN = C::kDim % 128 == 0 ? 128 : 64;
+  static constexpr int kFirstBarrier = 1;  // named barriers: turns of the warpgroups, then their O buffers
+
+  const ForwardParams& p;
+  const CUtensorMap& map_o;
+  const ForwardShared<C> shared;
+  const ForwardTile* const tiles;
+  const int warpgroup, warp, lane;
+
+  float s[kN / 2];
+  float o[C::kDim / 2];
+  float max0, max1, sum0, sum1;      // reference and sum of exponentials of the two rows
+  float rescale0 = 1, rescale1 = 1;  // factors of O after an exact softmax
+  Ring<C::kSlots> slot;
+  uint32_t count = 0;    // tiles before the one whose scores are computed
+  uint32_t q_count = 0;  // Q blocks taken
+  int left = 0;          // blocks of the tile still to come
+  int accumulate = 0;    // O holds earlier blocks of its tile
+  bool short_p = false;  // P has kTailN keys
+
+  JFA_INLINE Consumer(const ForwardParams& params, const CUtensorMap& map, ForwardShared<C> smem,
+                      const ForwardTile* tile_ring, int warpgroup_index)
+      : p(params),
+        map_o(map),
+        shared(smem),
+        tiles(tile_ring),
+        warpgroup(warpgroup_index),
+        warp((threadIdx.x / 32) % 4),
+        lane(threadIdx.x % 32) {
+#pragma unroll
+    for (int i = 0; i < C::kDim / 2; ++i) o[i] = 0;
+  }
+
+  JFA_INLINE void arrive(uint32_t barrier) const {
+    if (lane == 0) ptx::mbarrier_arrive(barrier);
+  }
+
+  JFA_INLINE int wait_slot() {
+    const int index = slot.index;
+    ptx::mbarrier_wait(shared.slot_full(index), slot.phase);
+    slot.advance();
+    return index;
+  }
+
+  // Takes the next tile of the list, and its Q if it is another one; false at the end.
+  JFA_INLINE bool next_tile() {
+    ptx::mbarrier_wait(shared.tile_full(count % C::kTiles), count / C::kTiles % 2);
+    const ForwardTile& t = tiles[count % C::kTiles];
+    if (t.keys == 0) return false;
+    left = (t.keys - 1) / kN;
+    if (t.new_q) {
+      if (q_count > 0) arrive(shared.q_empty((q_count - 1) % C::kQBuffers));  // every product with it is complete
+      ptx::mbarrier_wait(shared.q_full(q_count % C::kQBuffers), q_count / C::kQBuffers % 2);
+      ++q_count;
+    }
+    return true;
+  }
+
+  template <int kKeys>
+  JFA_INLINE void issue_scores(int index) {
+    uint32_t q = ptx::wgmma_descriptor_low(shared.q((q_count - 1) % C::kQBuffers) + warpgroup * 64 * 128, 16);
+    uint32_t k = ptx::wgmma_descriptor_low(shared.slot(index), 16);
+    // Opaque to the compiler, which would keep every step's descriptor in a register of its own across the loop, run
+    // out of registers and serialise the products (C7511).
+    asm volatile("" : "+r"(q), "+r"(k));
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < C::kDim / 16; ++step) {
+      const uint32_t inner = step % 4 * 2;
+      ptx::wgmma_ss<typename C::T, kKeys>(
+          s, ptx::wgmma_descriptor(q + step / 4 * (C::kPanelQ / 16) + inner),
+          ptx::wgmma_descriptor(k + step / 4 * (C::kPanelKv / 16) + inner), step > 0);
+    }
+    ptx::wgmma_commit_group();
+  }
+
+  template <int kKeys>
+  JFA_INLINE void issue_output(const uint32_t* prob, int index, int keep) {
+    uint32_t v = ptx::wgmma_descriptor_low(shared.slot(index), C::kPanelKv);
+    asm volatile("" : "+r"(v));
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int column = 0; column < C::kDim; column += kPvN) {
+#pragma unroll
+      for (int step = 0; step < kKeys / 16; ++step) {
+        ptx::wgmma_rs<typename C::T, kPvN>(
+            o + column / 2, prob + 4 * step,
+            ptx::wgmma_descriptor(v + column / 64 * (C::kPanelKv / 16) + step * (2048 / 16)), step > 0 ? 1 : keep);
+      }
+    }
+    ptx::wgmma_commit_group();
+  }
+
+  // O += P V for the block before; returns the slot of V.
+  JFA_INLINE int issue_output(const uint32_t* prob) {
+    const int index = wait_slot();
+    if (short_p) {
+      issue_output<C::kTailN>(prob, index, 0);
+    } else {
+      issue_output<kN>(prob, index, accumulate);
+    }
+    return index;
+  }
+
+  // Hides what this block's rows do not see: keys at and beyond the end, and outside the window. A negative scale is
+  // taken into S, so that the largest score has the largest exponential.
+  template <int kKeys>
+  JFA_INLINE void mask(int block) {
+    const ForwardTile& t = tiles[count % C::kTiles];
+    int high0 = t.keys - block * kN, high1 = high0, low0 = 0, low1 = 0;
+    if constexpr (C::kMask) {
+      const int diagonal = t.row + warpgroup * 64 + warp * 16 + lane / 4 + t.diagonal - t.begin_key - block * kN;
+      low0 = diagonal - p.mask.left;
+      low1 = low0 + 8;
+      high1 = min(high0, diagonal + 8 + p.mask.right + 1);
+      high0 = min(high0, diagonal + p.mask.right + 1);
+    }
+    const float sign = p.scale < 0 ? -1 : 1;
+#pragma unroll
+    for (int i = 0; i < kKeys / 2; ++i) {
+      const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      const bool second = i % 4 >= 2;
+      const bool hidden = column >= (second ? high1 : high0) || (C::kMask && column < (second ? low1 : low0));
+      if constexpr (C::kMask) s[i] *= sign;
+      if (hidden) s[i] = -INFINITY;
+    }
+  }
+
+  // Whether some row of the warpgroup misses some key of a block, or the scale is negative.
+  JFA_INLINE bool needs_mask(int block) const {
+    const ForwardTile& t = tiles[count % C::kTiles];
+    if (t.keys - block * kN < kN) return true;
+    if constexpr (C::kMask) {
+      const int first = t.row + warpgroup * 64 + t.diagonal, key = t.begin_key + block * kN;
+      return p.scale < 0 || key < first + 63 - p.mask.left || key + kN - 1 > first + p.mask.right;
+    }
+    return false;
+  }
+
+  // Exponentials of S relative to the exact running maximum, packed into `prob`.
+  template <int kKeys, bool kFirst>
+  JFA_INLINE void exact_softmax(uint32_t* prob) {
+    float a0 = fmaxf(s[0], s[1]), a1 = fmaxf(s[2], s[3]), b0 = fmaxf(s[4], s[5]), b1 = fmaxf(s[6], s[7]);
+#pragma unroll
+    for (int j = 2; j < kKeys / 8; j += 2) {
+      a0 = fmaxf(fmaxf(a0, s[4 * j]), s[4 * j + 1]);
+      a1 = fmaxf(fmaxf(a1, s[4 * j + 2]), s[4 * j + 3]);
+      b0 = fmaxf(fmaxf(b0, s[4 * j + 4]), s[4 * j + 5]);
+      b1 = fmaxf(fmaxf(b1, s[4 * j + 6]), s[4 * j + 7]);
+    }
+    a0 = fmaxf(a0, b0);
+    a1 = fmaxf(a1, b1);
+    if (!kFirst) {
+      a0 = fmaxf(a0, max0);
+      a1 = fmaxf(a1, max1);
+    }
+#pragma unroll
+    for (int distance = 1; distance <= 2; distance *= 2) {
+      a0 = fmaxf(a0, __shfl_xor_sync(~0u, a0, distance));
+      a1 = fmaxf(a1, __shfl_xor_sync(~0u, a1, distance));
+    }
+    // A row that has seen no key yet keeps the maximum -inf, and exponentials relative to 0.
+    const float reference0 = C::kMask && a0 == -INFINITY ? 0 : a0, reference1 = C::kMask && a1 == -INFINITY ? 0 : a1;
+    if (kFirst) {
+      sum0 = sum1 = 0;
+    } else {
+      rescale0 = ptx::ex2((max0 - reference0) * p.scale_log2);
+      rescale1 = ptx::ex2((max1 - reference1) * p.scale_log2);
+      sum0 *= rescale0;
+      sum1 *= rescale1;
+    }
+    max0 = a0;
+    max1 = a1;
+    const float offset0 = -reference0 * p.scale_log2, offset1 = -reference1 * p.scale_log2;
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) {
+      const float x0 = ptx::ex2(fmaf(s[4 * j], p.scale_log2, offset0));
+      const float x1 = ptx::ex2(fmaf(s[4 * j + 1], p.scale_log2, offset0));
+      const float y0 = ptx::ex2(fmaf(s[4 * j + 2], p.scale_log2, offset1));
+      const float y1 = ptx::ex2(fmaf(s[4 * j + 3], p.scale_log2, offset1));
+      sum0 += x0;
+      sum0 += x1;
+      sum1 += y0;
+      sum1 += y1;
+      prob[2 * j] = ptx::pack<typename C::T>(x0, x1);
+      prob[2 * j + 1] = ptx::pack<typename C::T>(y0, y1);
+    }
+  }
+
+  // Exponentials of S relative to the maximum of earlier blocks. Any reference is exact as long as nothing overflows,
+  // so the largest packed value decides: false, and nothing changed, if it is beyond the limit.
+  JFA_INLINE bool optimistic_softmax(uint32_t* prob) {
+    const float offset0 = -max0 * p.scale_log2, offset1 = -max1 * p.scale_log2;
+    float x_even = 0, x_odd = 0, y_even = 0, y_odd = 0;
+    uint32_t largest = 0;
+#pragma unroll
+    for (int j = 0; j < kN / 8; ++j) {
+      const float x0 = ptx::ex2(fmaf(s[4 * j], p.scale_log2, offset0));
+      const float x1 = ptx::ex2(fmaf(s[4 * j + 1], p.scale_log2, offset0));
+      const float y0 = ptx::ex2(fmaf(s[4 * j + 2], p.scale_log2, offset1));
+      const float y1 = ptx::ex2(fmaf(s[4 * j + 3], p.scale_log2, offset1));
+      x_even += x0;
+      x_odd += x1;
+      y_even += y0;
+      y_odd += y1;
+      prob[2 * j] = ptx::pack<typename C::T>(x0, x1);
+      prob[2 * j + 1] = ptx::pack<typename C::T>(y0, y1);
+      largest = ptx::max2<typename C::T>(largest, prob[2 * j]);
+      largest = ptx::max2<typename C::T>(largest, prob[2 * j + 1]);
+    }
+    bool beyond = (largest >> 16) > C::kLimit || (largest & 0xFFFF) > C::kLimit;
+    if constexpr (C::kMask) beyond |= max0 == -INFINITY || max1 == -INFINITY;
+    if (__any_sync(~0u, beyond)) return false;
+    sum0 += x_even + x_odd;
+    sum1 += y_even + y_odd;
+    return true;
+  }
+
+  JFA_INLINE void rescale() {
+#pragma unroll
+    for (int i = 0; i < C::kDim / 2; ++i) o[i] *= i % 4 < 2 ? rescale0 : rescale1;
+  }
+
+  // Normalises and stores O and LSE of tile `index` of the list.
+  JFA_INLINE void store(uint32_t index, float m0, float m1, float l0, float l1) {
+#pragma unroll
+    for (int distance = 1; distance <= 2; distance *= 2) {
+      l0 += __shfl_xor_sync(~0u, l0, distance);
+      l1 += __shfl_xor_sync(~0u, l1, distance);
+    }
+    const bool none0 = C::kMask && l0 == 0, none1 = C::kMask && l1 == 0;
+    const float inverse0 = none0 ? 0 : __fdividef(1.f, l0), inverse1 = none1 ? 0 : __fdividef(1.f, l1);
+    const ForwardTile& t = tiles[index % C::kTiles];
+    const int row = warpgroup * 64 + warp * 16 + lane / 4;
+    if (p.lse != nullptr && lane % 4 == 0) {
+      const float scale = fabsf(p.scale);
+      float* lse = p.lse + t.lse + row;
+      if (row < t.rows) lse[0] = none0 ? -INFINITY : m0 * scale + __logf(l0);
+      if (row + 8 < t.rows) lse[8] = none1 ? -INFINITY : m1 * scale + __logf(l1);
+    }
+    if constexpr (C::kStoreByTma) {
+      const uint32_t buffer = shared.o(warpgroup);
+      const bool leader = threadIdx.x % 128 == 0;
+      if (leader) ptx::bulk_wait_group_read<0>();
+      ptx::bar_sync(kFirstBarrier + C::kWarpgroups + warpgroup, 128);
+#pragma unroll
+      for (int step = 0; step < C::kDim / 16; ++step) {
+        const int matrix_row = warp * 16 + lane % 8 + lane / 8 % 2 * 8, chunk = step % 4 * 2 + lane / 16;
+        const float* x = o + 8 * step;
+        ptx::stmatrix_x4(buffer + step / 4 * C::kPanelQ + matrix_row * 128 + ((chunk ^ (matrix_row % 8)) * 16),
+                         ptx::pack<typename C::T>(x[0] * inverse0, x[1] * inverse0),
+                         ptx::pack<typename C::T>(x[2] * inverse1, x[3] * inverse1),
+                         ptx::pack<typename C::T>(x[4] * inverse0, x[5] * inverse0),
+                         ptx::pack<typename C::T>(x[6] * inverse1, x[7] * inverse1));
+      }
+      ptx::fence_proxy_async_shared();
+      ptx::bar_sync(kFirstBarrier + C::kWarpgroups + warpgroup, 128);
+      if (leader) {
+        if (warpgroup * 64 < t.rows) {
+#pragma unroll
+          for (int panel = 0; panel < C::kPanels; ++panel) {
+            ptx::tma_store(map_o, buffer + panel * C::kPanelQ, panel * 64, t.q_row + warpgroup * 64, t.head, t.o_end);
+          }
+        }
+        ptx::bulk_commit_group();
+      }
+    } else {
+      const int64_t first = static_cast<int64_t>(t.o_end) - t.rows + row;
+      auto* base = static_cast<typename C::T*>(p.o) + t.head * p.o_head_stride + first * p.o_row_stride;
+#pragma unroll
+      for (int j = 0; j < C::kDim / 8; ++j) {
+        if (8 * j >= p.head_dim) break;
+        const int column = 8 * j + lane % 4 * 2;
+        const uint32_t x = ptx::pack<typename C::T>(o[4 * j] * inverse0, o[4 * j + 1] * inverse0);
+        const uint32_t y = ptx::pack<typename C::T>(o[4 * j + 2] * inverse1, o[4 * j + 3] * inverse1);
+        if (row < t.rows) *reinterpret_cast<uint32_t*>(base + column) = x;
+        if (row + 8 < t.rows) *reinterpret_cast<uint32_t*>(base + 8 * p.o_row_stride + column) = y;
+      }
+    }
+    __syncwarp();
+    arrive(shared.tile_empty(index % C::kTiles));
+  }
+
+  // The first block of the first tile: nothing to overlap with.
+  template <int kKeys>
+  JFA_INLINE void start(uint32_t* prob) {
+    const int k = wait_slot();
+    issue_scores<kKeys>(k);
+    ptx::wgmma_wait_group<0>();
+    arrive(shared.slot_empty(k));
+    if (needs_mask(left)) mask<kKeys>(left);
+    exact_softmax<kKeys, true>(prob);
+    short_p = kKeys != kN;
+    accumulate = 0;
+  }
+
+  JFA_INLINE void take_turn() {
+    if constexpr (C::kWarpgroups == 2) ptx::bar_sync(kFirstBarrier + warpgroup, 256);
+  }
+
+  JFA_INLINE void pass_turn() {
+    if constexpr (C::kWarpgroups == 2) ptx::bar_arrive(kFirstBarrier + 1 - warpgroup, 256);
+  }
+
+  // The first block of a tile, beside the last product of the tile before.
+  template <int kKeys>
+  JFA_INLINE void cross(const uint32_t* prob, uint32_t* next) {
+    const int k = wait_slot();
+    take_turn();
+    issue_scores<kKeys>(k);
+    const int v = issue_output(prob);
+    pass_turn();
+    ptx::wgmma_wait_group<1>();
+    arrive(shared.slot_empty(k));
+    const float m0 = max0, m1 = max1, l0 = sum0, l1 = sum1;
+    if (needs_mask(left)) mask<kKeys>(left);
+    exact_softmax<kKeys, true>(next);
+    ptx::wgmma_wait_group<0>();
+    arrive(shared.slot_empty(v));
+    store(count - 1, m0, m1, l0, l1);
+    accumulate = 0;
+    short_p = kKeys != kN;
+  }
+
+  // A further block of a tile, beside the product of the block before.
+  JFA_INLINE void proceed(const uint32_t* prob, uint32_t* next) {
+    const int k = wait_slot();
+    take_turn();
+    issue_scores<kN>(k);
+    const int v = issue_output(prob);
+    pass_turn();
+    ptx::wgmma_wait_group<1>();
+    arrive(shared.slot_empty(k));
+    --left;
+    const bool masked = C::kMask && needs_mask(left);
+    bool exact = true;
+    if constexpr (C::kOptimistic) exact = masked || !optimistic_softmax(next);
+    if (exact) {
+      if (masked) mask<kN>(left);
+      exact_softmax<kN, false>(next);
+    }
+    ptx::wgmma_wait_group<0>();
+    arrive(shared.slot_empty(v));
+    if (exact) rescale();
+    accumulate = 1;
+    short_p = false;
+  }
+
+  JFA_INLINE bool is_short() const { return tiles[count % C::kTiles].keys - left * kN <= C::kTailN && C::kTailN < kN; }
+
+  // One block: its scores and softmax into `next`, and the product with `prob`, the block before; false at the end.
+  JFA_INLINE bool step(const uint32_t* prob, uint32_t* next) {
+    if (left > 0) {
+      proceed(prob, next);
+      return true;
+    }
+    ++count;
+    if (!next_tile()) {
+      const int v = issue_output(prob);
+      ptx::wgmma_wait_group<0>();
+      arrive(shared.slot_empty(v));
+      store(count - 1, max0, max1, sum0, sum1);
+      return false;
+    }
+    if (is_short()) {
+      cross<C::kTailN>(prob, next);
+    } else {
+      cross<kN>(prob, next);
+    }
+    return true;
+  }
+
+  JFA_INLINE void run() {
+    if (!next_tile()) return;
+    uint32_t p0[kN / 4], p1[kN / 4];
+    if (C::kWarpgroups == 2 && warpgroup == 1) pass_turn();
+    if (is_short()) {
+      start<C::kTailN>(p0);
+    } else {
+      start<kN>(p0);
+    }
+    while (step(p0, p1) && step(p1, p0)) {
+    }
+    if (C::kWarpgroups == 2 && warpgroup == 0) take_turn();  // leaves no arrival behind
+    if (C::kStoreByTma && threadIdx.x % 128 == 0) ptx::bulk_wait_group<0>();
+  }
+};
+
+}  // namespace jfa::sm90

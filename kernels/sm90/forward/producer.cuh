@@ -1,0 +1,134 @@
+// The warps of the Hopper forward that do not multiply: one lists tiles, one loads, two fill keyless rows.
+#pragma once
+
+#include "attention/tiles.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/tma.cuh"
+#include "sm90/forward/config.h"
+
+namespace jfa::sm90 {
+
+// Shared-memory addresses of a CTA.
+template <typename C>
+struct ForwardShared {
+  uint32_t base;
+
+  __device__ uint32_t q(int buffer) const { return base + buffer * C::kBytesQ; }
+  __device__ uint32_t o(int warpgroup) const { return base + C::kOffsetO + warpgroup * 64 * 128; }
+  __device__ uint32_t slot(int i) const { return base + C::kOffsetRing + i * C::kBytesSlot; }
+  __device__ uint32_t tile(int i) const { return base + C::kOffsetTiles + i * sizeof(ForwardTile); }
+  __device__ uint32_t slot_full(int i) const { return barrier(i); }
+  __device__ uint32_t slot_empty(int i) const { return barrier(C::kSlots + i); }
+  __device__ uint32_t tile_full(int i) const { return barrier(2 * C::kSlots + i); }
+  __device__ uint32_t tile_empty(int i) const { return barrier(2 * C::kSlots + C::kTiles + i); }
+  __device__ uint32_t q_full(int i) const { return barrier(2 * (C::kSlots + C::kTiles) + i); }
+  __device__ uint32_t q_empty(int i) const { return barrier(2 * (C::kSlots + C::kTiles) + C::kQBuffers + i); }
+
+ private:
+  __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }
+};
+
+// Index and phase of a ring buffer.
+template <int kSize>
+struct Ring {
+  int index = 0;
+  uint32_t phase = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++index == kSize) {
+      index = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+// Writes the description of every tile of this CTA, then one without keys.
+template <typename C>
+__device__ void list_tiles(const ForwardParams& p, ForwardShared<C> shared, ForwardTile* tiles) {
+  Ring<C::kTiles> ring;
+  int32_t head = -1, row = -1;
+  auto publish = [&](const ForwardTile& tile) {
+    ptx::mbarrier_wait(shared.tile_empty(ring.index), ring.phase ^ 1);
+    tiles[ring.index] = tile;
+    ptx::mbarrier_arrive(shared.tile_full(ring.index));
+    ring.advance();
+  };
+  walk_forward_tiles(p.schedule, [&](uint32_t index) {
+    ForwardTile tile = forward_tile(p, index, C::kBlockM);
+    tile.new_q = !p.broadcast_q || tile.head != head || tile.row != row;
+    head = tile.head;
+    row = tile.row;
+    publish(tile);
+  });
+  publish(ForwardTile{});
+}
+
+// Fills the ring in the order K0 | K1 V0 | K2 V1 | ..., across tiles, last block of a tile first.
+template <typename C>
+__device__ void load(const ForwardParams& p, const CUtensorMap& map_q, const CUtensorMap& map_k,
+                     const CUtensorMap& map_v, ForwardShared<C> shared, const ForwardTile* tiles) {
+  Ring<C::kTiles> tile_ring;
+  Ring<C::kSlots> slot;
+  Ring<C::kQBuffers> q;
+  auto load_block = [&](const CUtensorMap& map, int32_t row, int32_t head, int32_t end) {
+    ptx::mbarrier_wait(shared.slot_empty(slot.index), slot.phase ^ 1);
+    ptx::mbarrier_arrive_expect_tx(shared.slot_full(slot.index), C::kBytesSlot);
+#pragma unroll
+    for (int panel = 0; panel < C::kPanels; ++panel) {
+      ptx::tma_load(shared.slot(slot.index) + panel * C::kPanelKv, map, shared.slot_full(slot.index), panel * 64, row,
+                    head, end);
+    }
+    slot.advance();
+  };
+  int32_t pending_row = -1, pending_head = 0, pending_end = 0;
+  while (true) {
+    ptx::mbarrier_wait(shared.tile_full(tile_ring.index), tile_ring.phase);
+    const ForwardTile tile = tiles[tile_ring.index];
+    ptx::mbarrier_arrive(shared.tile_empty(tile_ring.index));
+    tile_ring.advance();
+    if (tile.keys == 0) break;
+    if (tile.new_q) {
+      ptx::mbarrier_wait(shared.q_empty(q.index), q.phase ^ 1);
+      ptx::mbarrier_arrive_expect_tx(shared.q_full(q.index), C::kBytesQ);
+#pragma unroll
+      for (int panel = 0; panel < C::kPanels; ++panel) {
+        ptx::tma_load(shared.q(q.index) + panel * C::kPanelQ, map_q, shared.q_full(q.index), panel * 64, tile.q_row,
+                      tile.head, tile.q_end);
+      }
+      q.advance();
+    }
+    const int32_t head = tile.head / p.group;
+    for (int32_t block = (tile.keys - 1) / C::kBlockN; block >= 0; --block) {
+      const int32_t row = tile.kv_row + block * C::kBlockN;
+      load_block(map_k, row, head, tile.kv_end);
+      if (pending_row >= 0) load_block(map_v, pending_row, pending_head, pending_end);
+      pending_row = row;
+      pending_head = head;
+      pending_end = tile.kv_end;
+    }
+  }
+  if (pending_row >= 0) load_block(map_v, pending_row, pending_head, pending_end);
+}
+
+// O = 0 and LSE = -inf for the blocks of queries that see no key; `worker` of `workers` warps.
+template <typename C>
+__device__ void fill_keyless(const ForwardParams& p, uint32_t worker, uint32_t workers) {
+  const ForwardSchedule& s = p.schedule;
+  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t width = s.heads * s.blocks_per_entry;
+  const uint32_t begin = s.state->forward_entries * width, end = begin + s.state->keyless_entries * width;
+  for (uint32_t index = begin + worker; index < end; index += workers) {
+    const ForwardTile tile = forward_tile(p, index, C::kBlockM);
+    const int64_t first = static_cast<int64_t>(tile.o_end) - tile.rows;
+    const int rows = min(tile.rows, C::kBlockM);
+    auto* o = static_cast<typename C::T*>(p.o) + first * p.o_row_stride + tile.head * p.o_head_stride;
+    for (int row = 0; row < rows; ++row) {
+      for (int column = 8 * lane; column < p.head_dim; column += 256) {
+        *reinterpret_cast<uint4*>(o + row * p.o_row_stride + column) = make_uint4(0, 0, 0, 0);
+      }
+    }
+    for (int row = lane; p.lse != nullptr && row < rows; row += 32) p.lse[tile.lse + row] = -INFINITY;
+  }
+}
+
+}  // namespace jfa::sm90

@@ -1,0 +1,326 @@
+//! The CUDA backend: a device-side planner and the kernels of `kernels/`.
+
+mod driver;
+mod image;
+mod params;
+mod sm90;
+mod tensor_map;
+
+use std::ffi::c_void;
+
+use driver::{Buffer, Gpu, Kernel};
+use params::{ForwardParams, ForwardSchedule, Mask, PlanParams, UNBOUNDED};
+pub use params::{PlanState, Sequence};
+use tensor_map::TensorMap;
+
+use crate::error::{Error, Result, Status};
+use crate::plan::{Backward, Batch, Extent, Forward, Info, Phase, Scheduler};
+use crate::problem::{Dtype, IndexType, Problem};
+use crate::schedule::{self, Entry, class_keys, deal};
+use crate::workspace::Carver;
+
+/// Threads and shared memory of the planner; see `kernels/plan/plan.cu`.
+const PLANNER_THREADS: u32 = 1024;
+const PLANNER_SHARED_BYTES: u32 = 32 * 1025 * 4 + 3 * 32 * 4 + 8;
+
+/// A problem on a GPU, with the device memory that holds its tile lists.
+#[derive(Debug)]
+pub struct Plan {
+    gpu: Gpu,
+    planner: Kernel,
+    forward: sm90::Forward,
+    state: Buffer,
+    sequences: Buffer,
+    forward_entries: Buffer,
+    backward_entries: Buffer,
+    unseen_entries: Buffer,
+    workers: u32,
+    group: u32,
+    blocks_per_entry: u32,
+    multiprocessors: u32,
+}
+
+impl Plan {
+    /// A plan on device `ordinal` for `workers` multiprocessors, 0 for all.
+    ///
+    /// # Errors
+    /// `NoDriver`, `NoDevice`, `OutOfMemory`, `Cuda`, or `Unsupported` for an architecture or size without kernels.
+    pub fn new(problem: &Problem, ordinal: u32, workers: u32) -> Result<Self> {
+        let gpu = Gpu::open(ordinal)?;
+        if gpu.capability != (9, 0) {
+            let (major, minor) = gpu.capability;
+            let message = format!(
+                "CUDA device {ordinal} has compute capability {major}.{minor}, but this build of jfa supports 9.0 \
+                 (Hopper)"
+            );
+            return Err(Error::new(Status::Unsupported, message));
+        }
+        check_limits(problem)?;
+        let _guard = gpu.enter()?;
+        let planner = Kernel::load(&gpu, "plan", "jfa_plan_update_kernel", PLANNER_THREADS, PLANNER_SHARED_BYTES)?;
+        let forward = sm90::forward(&gpu, problem)?;
+        let limits = &problem.limits;
+        let multiprocessors = if workers == 0 { gpu.multiprocessors } else { workers.min(gpu.multiprocessors) };
+        let blocks_per_entry = schedule::blocks_per_entry(problem, sm90::FORWARD_BLOCK_M);
+        let width = u64::from(blocks_per_entry) * problem.heads_q as u64;
+        let (workers, group) = deal(width, problem.broadcast_q, multiprocessors);
+        let entries = |count: i64| Buffer::new(gpu, count as usize * size_of::<Entry>());
+        let backward = blocks_at_most(limits.total_kv, limits.batch, sm90::BACKWARD_BLOCK_N);
+        Ok(Plan {
+            planner,
+            forward,
+            state: Buffer::new(gpu, size_of::<PlanState>())?,
+            sequences: Buffer::new(gpu, limits.batch as usize * size_of::<Sequence>())?,
+            forward_entries: entries(forward_entries_at_most(problem, blocks_per_entry))?,
+            backward_entries: entries(backward)?,
+            unseen_entries: entries(backward)?,
+            workers,
+            group,
+            blocks_per_entry,
+            multiprocessors,
+            gpu,
+        })
+    }
+
+    /// Enqueues the planner.
+    ///
+    /// # Safety
+    /// The offsets of `batch` are device memory of the sizes that it names, and `stream` is a stream of this device.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for host memory, `Cuda`.
+    pub unsafe fn update(&mut self, problem: &Problem, batch: &Batch, stream: *mut c_void) -> Result<()> {
+        let _guard = self.gpu.enter()?;
+        self.gpu.check_pointer("q_offsets", batch.q_offsets)?;
+        self.gpu.check_pointer("kv_offsets", batch.kv_offsets)?;
+        self.gpu.check_pointer("kv_lengths", batch.kv_lengths)?;
+        let params = PlanParams {
+            q_offsets: batch.q_offsets,
+            kv_offsets: batch.kv_offsets,
+            kv_lengths: batch.kv_lengths,
+            wide: (problem.index_type == IndexType::Int64).into(),
+            batch: batch.batch as i32,
+            total_q: batch.total_q,
+            total_kv: batch.total_kv,
+            max_seqlen_q: problem.limits.seqlen_q as i32,
+            max_seqlen_kv: problem.limits.seqlen_kv as i32,
+            mask: Mask::new(problem),
+            block_m: sm90::FORWARD_BLOCK_M as i32,
+            blocks_per_entry: self.blocks_per_entry as i32,
+            class_keys: class_keys(problem.limits.seqlen_kv) as i32,
+            block_n: sm90::BACKWARD_BLOCK_N as i32,
+            cluster: 1,
+            state: self.state.address,
+            sequences: self.sequences.address,
+            forward: self.forward_entries.address,
+            backward: self.backward_entries.address,
+            unseen: self.unseen_entries.address,
+        };
+        // SAFETY: the parameters match the kernel's; the caller answers for the stream.
+        unsafe { self.planner.launch(1, stream, false, [(&raw const params).cast()]) }
+    }
+
+    /// The error that the planner found, if any; synchronises.
+    ///
+    /// # Errors
+    /// `InvalidOffsets` with the first bad index, `Cuda`.
+    pub fn check(&self) -> Result<()> {
+        self.read_state().map(|_| ())
+    }
+
+    fn read_state(&self) -> Result<PlanState> {
+        let _guard = self.gpu.enter()?;
+        let state = self.state.read::<PlanState>(1)?[0];
+        let (index, value, bound) = (state.error_index, state.error_value, state.error_bound);
+        let bad = |name: &str, rule: String| {
+            let message = format!("{name}[{index}] is {value}, but must be {rule}");
+            Err(Error::new(Status::InvalidOffsets, message))
+        };
+        let too_long = |name: &str, limit: &str| {
+            let message = format!("{name}[{index}] begins a sequence of {value} rows, but {limit} is {bound}");
+            Err(Error::new(Status::InvalidOffsets, message))
+        };
+        match state.error {
+            0 => Ok(state),
+            1 => bad("kv_offsets", "0 or more".into()),
+            2 => bad("kv_offsets", format!("at least kv_offsets[{}] = {bound}", index - 1)),
+            3 => bad("kv_offsets", format!("at most the {bound} rows of the tensor")),
+            4 => bad("kv_lengths", format!("0 to the {bound} rows of its slot")),
+            5 => too_long("kv_offsets", "max_seqlen_kv"),
+            6 => bad("q_offsets", "0 or more".into()),
+            7 => bad("q_offsets", format!("at least q_offsets[{}] = {bound}", index - 1)),
+            8 => bad("q_offsets", format!("at most the {bound} rows of the tensor")),
+            9 => too_long("q_offsets", "max_seqlen_q"),
+            other => Err(Error::new(Status::Internal, format!("the planner reports the unknown error {other}"))),
+        }
+    }
+
+    /// What was decided; synchronises.
+    ///
+    /// # Errors
+    /// As [`Plan::check`].
+    pub fn info(&self, problem: &Problem, extent: &Extent) -> Result<Info> {
+        let state = self.read_state()?;
+        let guard = self.gpu.enter()?;
+        let sequences = self.sequences.read::<Sequence>(extent.batch as usize)?;
+        drop(guard);
+        let sequences: Vec<crate::problem::Sequence> = sequences.iter().map(|&s| s.into()).collect();
+        let forward = schedule::ForwardSchedule::new(problem, &sequences, sm90::FORWARD_BLOCK_M, self.multiprocessors);
+        let backward =
+            schedule::BackwardSchedule::new(problem, &sequences, sm90::BACKWARD_BLOCK_N, self.multiprocessors, 1);
+        Ok(Info {
+            arch: "sm_90a".into(),
+            forward: Phase {
+                kernel: self.forward.name.clone(),
+                workers: self.workers,
+                cluster: 1,
+                scheduler: Scheduler::Static,
+                block_m: sm90::FORWARD_BLOCK_M,
+                block_n: self.forward.block_n,
+                tiles: u64::from(state.forward_entries) * forward.width(),
+                imbalance: forward.load(problem, &sequences).imbalance(),
+            },
+            backward: Phase {
+                kernel: "none".into(),
+                workers: backward.workers,
+                cluster: 1,
+                scheduler: Scheduler::Static,
+                block_m: 64,
+                block_n: sm90::BACKWARD_BLOCK_N,
+                tiles: u64::from(state.backward_entries) * problem.heads_kv as u64,
+                imbalance: backward.load(problem, &sequences).imbalance(),
+            },
+        })
+    }
+
+    /// Counts or carves the forward's workspace.
+    pub fn carve_forward(&self, _problem: &Problem, _carver: &mut Carver) {}
+
+    /// Counts or carves the backward's workspace.
+    pub fn carve_backward(&self, _problem: &Problem, _carver: &mut Carver) {}
+
+    /// Enqueues O and LSE.
+    ///
+    /// # Safety
+    /// The tensors are device memory that holds the rows of the batch; `stream` is a stream of this device.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for host memory, `Cuda`.
+    pub unsafe fn forward(
+        &self,
+        problem: &Problem,
+        extent: &Extent,
+        args: &Forward,
+        stream: *mut c_void,
+    ) -> Result<()> {
+        if extent.total_o == 0 {
+            return Ok(());
+        }
+        let _guard = self.gpu.enter()?;
+        for (name, pointer) in [("q", args.q.data), ("k", args.k.data), ("v", args.v.data), ("o", args.o.data)] {
+            self.gpu.check_pointer(name, pointer)?;
+        }
+        self.gpu.check_pointer("lse", args.lse.cast())?;
+        let map = |tensor, heads, rows| TensorMap::jagged(problem.dtype, tensor, heads, problem.head_dim, rows);
+        let block_n = self.forward.block_n as u32;
+        // Without rows of K there is no tile, and any valid map will do.
+        let (k, v) = if extent.total_kv == 0 { (&args.o, &args.o) } else { (&args.k, &args.v) };
+        let maps = [
+            map(&args.q, problem.heads_q, sm90::FORWARD_BLOCK_M as u32)?,
+            map(k, problem.heads_kv, block_n)?,
+            map(v, problem.heads_kv, block_n)?,
+            map(&args.o, problem.heads_q, sm90::FORWARD_STORE_ROWS)?,
+        ];
+        let params = ForwardParams {
+            schedule: ForwardSchedule {
+                state: self.state.address,
+                sequences: self.sequences.address,
+                entries: self.forward_entries.address,
+                heads: problem.heads_q as u32,
+                blocks_per_entry: self.blocks_per_entry,
+                workers: self.workers,
+                group: self.group,
+            },
+            mask: Mask::new(problem),
+            scale: problem.scale,
+            scale_log2: problem.scale.abs() * std::f32::consts::LOG2_E,
+            group: problem.group(),
+            head_dim: problem.head_dim,
+            broadcast_q: problem.broadcast_q.into(),
+            lse_begin_scale: if problem.broadcast_q { problem.heads_q } else { 1 },
+            lse_head_stride: if problem.broadcast_q { problem.limits.seqlen_q } else { extent.total_o },
+            o_row_stride: args.o.row_stride,
+            o_head_stride: args.o.head_stride,
+            o: args.o.data,
+            lse: args.lse,
+        };
+        let [q, k, v, o] = maps.each_ref().map(|map| (&raw const *map).cast());
+        // SAFETY: the parameters match the kernel's; the caller answers for the stream.
+        unsafe { self.forward.kernel.launch(self.workers, stream, true, [q, k, v, o, (&raw const params).cast()]) }
+    }
+
+    /// Refuses: there is no CUDA backward yet.
+    ///
+    /// # Safety
+    /// None needed.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub unsafe fn backward(&self, _problem: &Problem, _args: &Backward, _stream: *mut c_void) -> Result<()> {
+        Err(Error::new(Status::Unsupported, "this version of jfa has no backward kernels for CUDA devices"))
+    }
+}
+
+impl From<Sequence> for crate::problem::Sequence {
+    fn from(s: Sequence) -> Self {
+        crate::problem::Sequence {
+            begin_q: s.begin_q,
+            begin_o: s.begin_o,
+            begin_kv: s.begin_kv,
+            len_q: s.len_q.into(),
+            len_kv: s.len_kv.into(),
+        }
+    }
+}
+
+/// Blocks of `batch` sequences of `total` rows together.
+fn blocks_at_most(total: i64, batch: i64, block: i64) -> i64 {
+    total / block + batch
+}
+
+fn forward_entries_at_most(problem: &Problem, blocks_per_entry: u32) -> i64 {
+    let limits = &problem.limits;
+    if problem.broadcast_q {
+        limits.batch * schedule::blocks(limits.seqlen_q, sm90::FORWARD_BLOCK_M * i64::from(blocks_per_entry))
+    } else {
+        blocks_at_most(limits.total_q, limits.batch, sm90::FORWARD_BLOCK_M)
+    }
+}
+
+/// Coordinates of tensor maps and tile indices are 32-bit.
+fn check_limits(problem: &Problem) -> Result<()> {
+    let limits = &problem.limits;
+    let rows_o = problem.rows_o(limits.batch, limits.total_q);
+    let longest = i64::from(UNBOUNDED / 2);
+    for (name, value, limit) in [
+        ("max_seqlen_q", limits.seqlen_q, longest),
+        ("max_seqlen_kv", limits.seqlen_kv, longest),
+        ("max_total_kv", limits.total_kv, i32::MAX.into()),
+        ("max_total_q", limits.total_q, i32::MAX.into()),
+        ("max_batch * max_seqlen_q", if problem.broadcast_q { rows_o } else { 0 }, i32::MAX.into()),
+    ] {
+        if value > limit {
+            let message = format!("{name} is {value}, but the CUDA device supports at most {limit}");
+            return Err(Error::new(Status::Unsupported, message));
+        }
+    }
+    let blocks_per_entry = schedule::blocks_per_entry(problem, sm90::FORWARD_BLOCK_M);
+    let tiles = forward_entries_at_most(problem, blocks_per_entry)
+        .checked_mul(i64::from(blocks_per_entry) * i64::from(problem.heads_q));
+    if tiles.is_none_or(|tiles| tiles > u32::MAX.into()) {
+        let message = "the batch may have more than 2^32 tiles: lower max_batch, the maxima of rows, or heads_q";
+        return Err(Error::new(Status::Unsupported, message));
+    }
+    debug_assert!(problem.dtype != Dtype::Fp32, "refused by the C API");
+    Ok(())
+}

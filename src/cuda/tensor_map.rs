@@ -1,0 +1,58 @@
+//! Tensor maps of jagged tensors.
+
+use std::mem::MaybeUninit;
+
+use cudarc::driver::sys;
+
+use super::driver::check;
+use crate::error::Result;
+use crate::plan::Tensor;
+use crate::problem::Dtype;
+
+/// Row coordinate at which every sequence ends; see `kernels/attention/tiles.cuh`.
+const RAGGED_END: i64 = 1 << 30;
+
+/// A tensor map, aligned as the driver and the kernels' parameters want it.
+#[derive(Clone, Copy)]
+#[repr(C, align(128))]
+pub(super) struct TensorMap(sys::CUtensorMap);
+
+impl TensorMap {
+    /// A map of `[rows, heads, head_dim]` whose boxes hold `box_rows` rows of 64 elements of one head.
+    ///
+    /// Its dimensions are (column, row, head, end): the last has the stride of a row, and the base lies `RAGGED_END`
+    /// rows ahead of the tensor, so that the row coordinate can count towards the end of a sequence, where boxes are
+    /// clipped.
+    pub(super) fn jagged(dtype: Dtype, tensor: &Tensor, heads: i32, head_dim: i32, box_rows: u32) -> Result<Self> {
+        let size = dtype.size() as i64;
+        let (row, head) = (tensor.row_stride * size, tensor.head_stride * size);
+        let kind = match dtype {
+            Dtype::Fp16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+            _ => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        };
+        let base = (tensor.data as i64).wrapping_sub(row.wrapping_mul(RAGGED_END));
+        let dimensions = [head_dim as u64, RAGGED_END as u64, heads as u64, i32::MAX as u64];
+        let strides = [row as u64, head as u64, row as u64];
+        let (boxes, steps) = ([64, box_rows, 1, 1], [1; 4]);
+        let mut map = MaybeUninit::<sys::CUtensorMap>::uninit();
+        // SAFETY: all arrays have the rank that is named, and the driver initialises the map if it succeeds.
+        unsafe {
+            let result = sys::cuTensorMapEncodeTiled(
+                map.as_mut_ptr(),
+                kind,
+                4,
+                base as *mut _,
+                dimensions.as_ptr(),
+                strides.as_ptr(),
+                boxes.as_ptr(),
+                steps.as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            );
+            check(result, "cuTensorMapEncodeTiled")?;
+            Ok(TensorMap(map.assume_init()))
+        }
+    }
+}
