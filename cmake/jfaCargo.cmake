@@ -23,7 +23,9 @@ file(MAKE_DIRECTORY "${JFA_LIBRARY_DIR}")
 
 set(jfa_environment "CARGO_TARGET_DIR=${jfa_cargo_dir}")
 if(NOT JFA_CUDA_ARCHS STREQUAL "")
-  list(APPEND jfa_environment "JFA_CUDA_ARCHS=${JFA_CUDA_ARCHS}")
+  # A CMake list would fall apart in a list of arguments.
+  string(REPLACE ";" "," jfa_archs "${JFA_CUDA_ARCHS}")
+  list(APPEND jfa_environment "JFA_CUDA_ARCHS=${jfa_archs}")
 endif()
 separate_arguments(jfa_cargo_flags UNIX_COMMAND "${JFA_CARGO_FLAGS}")
 
