@@ -136,7 +136,8 @@ fn ctests(context: &Context) -> Result<Count> {
     context.configure(&context.root.join("ctests"), &build, &[&prefix, "-Ujfa_DIR", "-DCMAKE_BUILD_TYPE=Debug"])?;
     context.run(context.command(context.cmake()?).arg("--build").arg(&build).args(["--parallel", "2"]))?;
     let mut ctest = context.command(context.ctest()?);
-    ctest.arg("--test-dir").arg(&build).args(["--output-on-failure", "--no-tests=error", "--timeout", "300"]);
+    ctest.arg("--test-dir").arg(&build).args(["--output-on-failure", "--no-tests=error"]);
+    ctest.args(["--timeout", "300", "--parallel", "2"]);
     let (text, result) = context.run_and_read(&mut ctest)?;
     let mut count = finish(ctest_count(&text), result)?;
     // The README's program, built as a newcomer would.
