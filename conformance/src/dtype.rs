@@ -74,7 +74,7 @@ impl Dtype {
         match self {
             Dtype::Bf16 => 4e-3,
             Dtype::Fp16 => 6e-4,
-            Dtype::Fp32 => 5e-6,
+            Dtype::Fp32 => 2e-6,
         }
     }
 }

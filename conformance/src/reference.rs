@@ -56,6 +56,8 @@ pub struct Reference {
     pub o: Expected,
     /// One value per row of O and query head.
     pub lse: Vec<f64>,
+    /// Size of the products that each score of the row sums.
+    pub lse_terms: Vec<f64>,
     /// Gradient of the queries.
     pub grad_q: Expected,
     /// Gradient of the keys.
@@ -86,10 +88,18 @@ impl Rows {
     }
 }
 
+/// One query head of one sequence.
+struct Head {
+    o: Rows,
+    /// LSE, and the size of the products in its scores.
+    lse: Vec<(f64, f64)>,
+    grad_q: Rows,
+}
+
 /// Results of one key head of one sequence.
 struct Part {
-    /// O, LSE and dQ for each query head of the group.
-    heads: Vec<(Rows, Vec<f64>, Rows)>,
+    /// The query heads of the group.
+    heads: Vec<Head>,
     grad_k: Rows,
     grad_v: Rows,
     /// Query rows that see 1 to 3 keys, and all that see any.
@@ -126,8 +136,8 @@ fn attend(case: &Case, inputs: &Inputs, s: &Sequence, head_kv: usize) -> Part {
         let q = take(&inputs.q, s.at_q, s.len_q, head, case.heads_q, dim);
         let grad_o = take(&inputs.grad_o, s.at_o, s.len_q, head, case.heads_q, dim);
         let (mut o, mut grad_q) = (Rows::new(s.len_q, dim), Rows::new(s.len_q, dim));
-        let mut lse = vec![f64::NEG_INFINITY; s.len_q];
-        for (i, lse) in lse.iter_mut().enumerate() {
+        let mut lse = vec![(f64::NEG_INFINITY, 0.0); s.len_q];
+        for (i, (lse, size)) in lse.iter_mut().enumerate() {
             let keys: Vec<usize> = (0..s.len_kv).filter(|&j| case.mask.sees(i, j, s.len_q, s.len_kv)).collect();
             if keys.is_empty() {
                 continue;
@@ -147,6 +157,7 @@ fn attend(case: &Case, inputs: &Inputs, s: &Sequence, head_kv: usize) -> Part {
             let delta = dot(&grad_o_i, &o_i);
             let rounding = (dim as f64).sqrt() * rms(&grad_o_i) * rms(&o_i);
             let (q_rms, grad_o_rms) = (rms(&q_i), rms(&grad_o_i));
+            *size = scale.abs() * dim as f64 * q_rms * keys.iter().map(|&j| k_rms[j]).fold(0.0, f64::max);
             for (&j, &p) in keys.iter().zip(&p) {
                 let grad_p = dot(&grad_o_i, &v[j * dim..(j + 1) * dim]);
                 let grad_s = scale * p * (grad_p - delta);
@@ -156,7 +167,7 @@ fn attend(case: &Case, inputs: &Inputs, s: &Sequence, head_kv: usize) -> Part {
                 grad_v.add(j, p, &grad_o_i, p * grad_o_rms);
             }
         }
-        heads.push((o, lse, grad_q));
+        heads.push(Head { o, lse, grad_q });
     }
     Part { heads, grad_k, grad_v, thin, seeing }
 }
@@ -168,6 +179,7 @@ pub fn compute(case: &Case, geometry: &Geometry, inputs: &Inputs) -> Reference {
     let mut out = Reference {
         o: Expected::new(used_o, case.heads_q, dim),
         lse: vec![f64::NEG_INFINITY; used_o * case.heads_q],
+        lse_terms: vec![0.0; used_o * case.heads_q],
         grad_q: Expected::new(used_q, case.heads_q, dim),
         grad_k: Expected::new(used_kv, case.heads_kv, dim),
         grad_v: Expected::new(used_kv, case.heads_kv, dim),
@@ -183,12 +195,12 @@ pub fn compute(case: &Case, geometry: &Geometry, inputs: &Inputs) -> Reference {
             for (head_kv, part) in parts.iter().enumerate() {
                 thin += part.thin;
                 seeing += part.seeing;
-                for (member, (o, lse, grad_q)) in part.heads.iter().enumerate() {
+                for (member, Head { o, lse, grad_q }) in part.heads.iter().enumerate() {
                     let head = head_kv * group + member;
-                    for (i, &lse) in lse.iter().enumerate() {
+                    for (i, &(lse, size)) in lse.iter().enumerate() {
                         let at = (s.at_o + i) * case.heads_q + head;
                         out.o.add(at, o, i, dim);
-                        out.lse[at] = lse;
+                        (out.lse[at], out.lse_terms[at]) = (lse, size);
                         out.grad_q.add((s.at_q + i) * case.heads_q + head, grad_q, i, dim);
                     }
                 }
@@ -200,7 +212,9 @@ pub fn compute(case: &Case, geometry: &Geometry, inputs: &Inputs) -> Reference {
             }
         }
     }
-    out.well_conditioned = case.data == crate::case::Data::Normal && thin * 20 <= seeing;
+    // Standard deviation of the scores; beyond 2 a softmax is nearly one-hot.
+    let spread = case.effective_scale().abs() * (dim as f64).sqrt();
+    out.well_conditioned = case.data == crate::case::Data::Normal && spread <= 2.0 && thin * 20 <= seeing;
     out
 }
 
