@@ -4,6 +4,7 @@ mod bench;
 mod context;
 mod demo;
 mod package;
+mod sass;
 mod test;
 mod toolchain;
 mod tools;
@@ -17,6 +18,7 @@ usage: cargo xtask <command>
   demo        build everything and run the real jagged batch through the C ABI
   test        format, lints, documentation, and all tests up to the installed package
   toolchain   install the pinned CUDA compiler in the build folder
+  sass        check the machine code of the CUDA kernels that were built
   header      write include/jfa/jfa.h anew from src/capi
   bench cpu   compare the CPU backend with PyTorch";
 
@@ -37,6 +39,7 @@ fn dispatch(context: &Context, words: &[&str]) -> Result {
         ["demo", options @ ..] => demo::run(context, options),
         ["test"] => test::run(context),
         ["toolchain"] => toolchain::run(context),
+        ["sass"] => sass::run(context),
         ["header"] => {
             let mut cargo = context.cargo();
             context.run(

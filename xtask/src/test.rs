@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::context::{Context, Result, fresh_folder};
-use crate::demo;
+use crate::{demo, sass};
 
 /// Tests that passed and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ struct Count {
 /// One part of the check.
 type Step = (&'static str, fn(&Context) -> Result<Count>);
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     ("rustfmt", rustfmt),
     ("clang-format", clang_format),
     ("clippy", clippy),
@@ -25,6 +25,7 @@ const STEPS: [Step; 7] = [
     ("unit and property tests", cargo_test),
     ("conformance on the CPU device", conformance),
     ("C and C++ tests of the installed package", ctests),
+    ("machine code of the CUDA kernels", machine_code),
 ];
 
 /// Runs every step, also after a failed one, and closes with the line `N passed, N failed`.
@@ -149,6 +150,14 @@ fn ctests(context: &Context) -> Result<Count> {
         }
     }
     Ok(count)
+}
+
+fn machine_code(context: &Context) -> Result<Count> {
+    let Some(summary) = sass::check(context)? else {
+        println!("no CUDA kernels were built");
+        return Ok(Count::default());
+    };
+    Ok(Count { passed: summary.passed, failed: summary.failed })
 }
 
 /// A run that failed without a failed test (a build error, a crash) counts as one failure.
