@@ -72,7 +72,7 @@ fn conform(args: &Args) -> Result<bool, String> {
         let outcome = run::run(target, case, args.seed);
         let entry = Entry { group: case.group, path: case.path(), outcome, seconds: begin.elapsed().as_secs_f64() };
         if let Some(text) = entry.failure() {
-            println!("FAILED {} (--seed {}): {text}", entry.path, args.seed);
+            println!("FAILED {} (--seed {} --random {}): {text}", entry.path, args.seed, args.random);
             if case.group == "random" {
                 println!("       {case:?}");
             }

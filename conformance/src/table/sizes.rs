@@ -31,7 +31,7 @@ pub fn cases(dtype: Dtype) -> Vec<Case> {
         edit(&mut case);
         case
     };
-    let stride = (1 << 28) + 8;
+    let stride = (1 << 29) + 8;
     cases.push(sparse("keys-beyond-2^31-by-stride", &|c| c.layout.row_strides = (None, Some(stride))));
     cases.push(sparse("queries-beyond-2^31-by-stride", &|c| c.layout.row_strides = (Some(stride), None)));
     cases.push(sparse("broadcast-output-beyond-2^31-by-stride", &|c| {
