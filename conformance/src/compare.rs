@@ -69,9 +69,10 @@ fn quantum(dtype: Dtype) -> f64 {
 
 /// Compares all tensors.
 pub fn compare(case: &Case, reference: &Reference, results: &Results, report: &mut Report) {
-    // Scores of this size carry an fp32 rounding error that an fp32 result shows.
-    let large = case.dtype == Dtype::Fp32 && case.data != Data::Normal;
-    let tolerance = case.dtype.tolerance() * if large { 40.0 } else { 1.0 };
+    // Large scores carry an fp32 rounding error that an fp32 result shows.
+    let spread = case.effective_scale().abs() * (case.head_dim as f64).sqrt();
+    let scores = if case.data == Data::Normal { spread } else { 40.0 * spread };
+    let tolerance = case.dtype.tolerance() * if case.dtype == Dtype::Fp32 { scores.max(1.0) } else { 1.0 };
     let strict = reference.well_conditioned;
     let dim = case.head_dim;
     let mut check = |name, got: &[f32], want: &Expected, dtype| {
