@@ -84,7 +84,8 @@ impl SharedQueries {
         let queries = if problem.broadcast_q { problem.limits.seqlen_q } else { 0 };
         let head = problem.heads_q as usize * problem.head_dim as usize;
         let transposed = carver.take(blocks(queries, BLOCK_M) as usize * BLOCK_M as usize * head);
-        let rows = carver.take(if rows { queries as usize * head } else { 0 });
+        // Null, not an empty piece: prepare() asks.
+        let rows = if rows { carver.take(queries as usize * head) } else { std::ptr::null_mut() };
         SharedQueries { transposed, rows }
     }
 
