@@ -67,6 +67,30 @@ class BackwardArgs(Sized):
     )
 
 
+class PlanDetails(Sized):
+    """jfa_plan_details."""
+
+    _fields_ = (
+        [("struct_size", ctypes.c_size_t), ("arch", ctypes.c_char * 32)]
+        + [(name, ctypes.c_char * 64) for name in ("forward_kernel", "backward_kernel")]
+        + [(name, ctypes.c_uint32) for name in ("forward_workers", "backward_workers")]
+        + [(name, ctypes.c_uint32) for name in ("forward_cluster", "backward_cluster")]
+        + [(name, ctypes.c_int32) for name in ("forward_scheduler", "backward_scheduler")]
+        + [(name, ctypes.c_int64) for name in ("forward_block_m", "forward_block_n")]
+        + [(name, ctypes.c_int64) for name in ("backward_block_m", "backward_block_n")]
+        + [(name, ctypes.c_uint64) for name in ("forward_tiles", "backward_tiles")]
+        + [(name, ctypes.c_double) for name in ("forward_imbalance", "backward_imbalance")]
+    )
+
+
+class JfaError(RuntimeError):
+    """A call that failed: its jfa_status, and what jfa_last_error() says."""
+
+    def __init__(self, status, text):
+        super().__init__(text)
+        self.status = status
+
+
 def tensor(t):
     """A [rows, heads, head_dim] tensor as jfa sees it."""
     return Tensor(t.data_ptr(), t.stride(0), t.stride(1))
@@ -114,7 +138,7 @@ class Attention:
 
     def check(self, status):
         if status != 0:
-            raise RuntimeError(self.lib.jfa_last_error().decode())
+            raise JfaError(status, self.lib.jfa_last_error().decode())
 
     def stream(self):
         return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream if self.o.is_cuda else None)
@@ -125,6 +149,11 @@ class Attention:
     def check_batch(self):
         self.check(self.lib.jfa_plan_check(self.plan))
 
+    def info(self):
+        details = PlanDetails()
+        self.check(self.lib.jfa_plan_info(self.plan, ctypes.byref(details)))
+        return details
+
     def forward(self):
         self.check(self.lib.jfa_forward(self.plan, ctypes.byref(self.forward_args), self.stream()))
         return self.o
@@ -132,3 +161,8 @@ class Attention:
     def backward(self):
         self.check(self.lib.jfa_backward(self.plan, ctypes.byref(self.backward_args), self.stream()))
         return self.grads
+
+    def close(self):
+        """Ends the plan; the buffers stay."""
+        self.lib.jfa_plan_destroy(self.plan)
+        self.plan = None
