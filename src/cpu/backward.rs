@@ -3,7 +3,7 @@
 use super::forward::lse_row;
 use super::matmul::Matmul;
 use super::rows::{self, Element, Rows};
-use super::scores::{BLOCK_M, BLOCK_N, Scores, SharedQueries, block_rows, padded, part};
+use super::scores::{BLOCK_M, BLOCK_N, Scores, SharedQueries, block_rows, padded, part, scratch_stride};
 use super::softmax::Gradient;
 use super::threads::Threads;
 use super::units::{Reduction, Unit, Wave, partial_rows};
@@ -13,7 +13,7 @@ use crate::schedule::{BackwardSchedule, Entry, Tile};
 use crate::workspace::Carver;
 
 /// Keys of a tile.
-pub(super) const TILE_N: i64 = 256;
+pub(super) const TILE_N: i64 = 288;
 
 /// Memory of a backward call.
 pub(super) struct Memory {
@@ -52,18 +52,19 @@ struct Scratch {
 impl Scratch {
     fn carve(problem: &Problem, carver: &mut Carver) -> Self {
         let (dim, m, n) = (problem.head_dim as usize, BLOCK_M as usize, TILE_N as usize);
+        let (row, column) = (scratch_stride(dim), scratch_stride(m));
         Scratch {
-            q_transposed: carver.take(dim * m),
-            grad_o_transposed: carver.take(dim * m),
-            q: carver.take(m * dim),
-            o: carver.take(m * dim),
-            grad_o: carver.take(m * dim),
-            k: carver.take(n * dim),
-            v: carver.take(n * dim),
-            grad_k: carver.take(n * dim),
-            grad_v: carver.take(n * dim),
-            scores: carver.take(BLOCK_N as usize * m),
-            gradients: carver.take(BLOCK_N as usize * m),
+            q_transposed: carver.take(dim * column),
+            grad_o_transposed: carver.take(dim * column),
+            q: carver.take(m * row),
+            o: carver.take(m * row),
+            grad_o: carver.take(m * row),
+            k: carver.take(n * row),
+            v: carver.take(n * row),
+            grad_k: carver.take(n * row),
+            grad_v: carver.take(n * row),
+            scores: carver.take(BLOCK_N as usize * column),
+            gradients: carver.take(BLOCK_N as usize * column),
             lse: carver.take(m),
             delta: carver.take(m),
         }
@@ -78,8 +79,8 @@ impl Scratch {
 
 impl Memory {
     /// Counts or carves it.
-    pub(super) fn carve(problem: &Problem, workers: usize, native: bool, carver: &mut Carver) -> Self {
-        let queries = SharedQueries::carve(problem, !native, carver);
+    pub(super) fn carve(problem: &Problem, workers: usize, carver: &mut Carver) -> Self {
+        let queries = SharedQueries::carve(problem, true, carver);
         let partials = carver.take(partial_rows(problem, TILE_N) * problem.head_dim as usize);
         Memory { queries, partials, scratch: carver.take(workers * Scratch::size(problem)) }
     }
@@ -199,16 +200,17 @@ impl Call<'_> {
     unsafe fn tile<T: Element>(&self, tile: Tile, partial: usize, scratch: &Scratch) {
         let (problem, s) = (self.problem, &self.sequences[tile.batch as usize]);
         let (dim, group) = (problem.head_dim as usize, problem.group() as u32);
+        let stride = scratch_stride(dim);
         let keys = block_rows(tile.block.into(), TILE_N, s.len_kv);
         let count = (keys.end - keys.start) as usize;
         let rows = |tensor| Rows::<T>::new(tensor, s.begin_kv + keys.start, tile.head);
         let seen = problem.mask.queries(keys.clone(), s.len_q, s.len_kv);
-        let (grad_k, grad_v) = (Rows { data: scratch.grad_k, stride: dim }, Rows { data: scratch.grad_v, stride: dim });
+        let (grad_k, grad_v) = (Rows { data: scratch.grad_k, stride }, Rows { data: scratch.grad_v, stride });
         // SAFETY: the caller's promise, and the sizes of the scratch.
         unsafe {
             rows::zero(grad_k, count, dim);
             rows::zero(grad_v, count, dim);
-            let k = rows(&self.args.k).to_f32(count, dim, scratch.k);
+            let k = rows(&self.args.k).copy(count, dim, scratch.k);
             let v = rows(&self.args.v).to_f32(count, dim, scratch.v);
             let keys = Keys { s, begin: keys.start, count, k, v };
             for g in 0..group {
@@ -244,18 +246,14 @@ impl Call<'_> {
         unsafe {
             let (q, q_transposed) = if problem.broadcast_q {
                 let shared = &self.memory.queries;
-                let q = match T::NATIVE {
-                    true => Rows::<T>::new(&self.args.q, begin, head).to_f32(count, dim, scratch.q),
-                    false => shared.rows(problem, head, begin),
-                };
-                (q, shared.transposed(problem, head, block))
+                (shared.rows(problem, head, begin), shared.transposed(problem, head, block))
             } else {
-                let q = Rows::<T>::new(&self.args.q, s.begin_q + begin, head).to_f32(count, dim, scratch.q);
-                q.transpose(count, dim, problem.scale, padded(count), scratch.q_transposed);
+                let q = Rows::<T>::new(&self.args.q, s.begin_q + begin, head).copy(count, dim, scratch.q);
+                q.transpose(count, dim, problem.scale, scratch.q_transposed);
                 (q, scratch.q_transposed)
             };
-            let grad_o = Rows::<T>::new(&self.args.grad_o, s.begin_o + begin, head).to_f32(count, dim, scratch.grad_o);
-            grad_o.transpose(count, dim, 1.0, padded(count), scratch.grad_o_transposed);
+            let grad_o = Rows::<T>::new(&self.args.grad_o, s.begin_o + begin, head).copy(count, dim, scratch.grad_o);
+            grad_o.transpose(count, dim, 1.0, scratch.grad_o_transposed);
             let o = Rows::<T>::new(&self.args.o, s.begin_o + begin, head).to_f32(count, dim, scratch.o);
             o.dot(grad_o, count, dim, scratch.delta);
             let lse = lse_row(problem, s, batch, head, self.total_o) + begin;
@@ -274,7 +272,7 @@ impl Call<'_> {
     /// As [`Call::run`].
     unsafe fn pair(&self, keys: &Keys, queries: &Queries, scratch: &Scratch) {
         let (mask, s, dim) = (&self.problem.mask, keys.s, self.problem.head_dim as usize);
-        let stride = padded(queries.count);
+        let (lanes, stride) = (padded(queries.count), scratch_stride(queries.count));
         let (all, end) = (queries.begin..queries.begin + queries.count as i64, keys.begin + keys.count as i64);
         for begin in (keys.begin..end).step_by(BLOCK_N as usize) {
             // Only the keys and the queries that see each other: what the rest holds, even a NaN, must not count.
@@ -303,19 +301,20 @@ impl Call<'_> {
                 accumulate: true,
             };
             let transposed = |data| Rows { data, stride };
-            let columns = |data| Rows { data, stride: dim };
+            let columns = |data| Rows { data, stride: scratch_stride(dim) };
             let (scores, gradients) = (scratch.scores, scratch.gradients);
             // SAFETY: the caller's promise, and the sizes of the scratch.
             unsafe {
                 let score = |a, b: Rows<f32>, c| Matmul {
-                    m: stride,
+                    m: lanes,
                     k: dim,
                     accumulate: false,
                     ..product(transposed(a), b.data, (1, b.stride), transposed(c))
                 };
                 score(queries.q_transposed, k, scores).run();
                 score(scratch.grad_o_transposed, v, gradients).run();
-                Gradient { scores, gradients, keys: n, stride, lse: scratch.lse, delta: scratch.delta }.run();
+                Gradient { scores, gradients, keys: n, queries: lanes, stride, lse: scratch.lse, delta: scratch.delta }
+                    .run();
                 for data in [scores, gradients] {
                     let query = queries.begin;
                     let block = Scores { data, stride, key: block.start, keys: n, query, queries: queries.count };

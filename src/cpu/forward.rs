@@ -2,7 +2,7 @@
 
 use super::matmul::Matmul;
 use super::rows::{self, Element, Rows};
-use super::scores::{BLOCK_M, BLOCK_N, Scores, SharedQueries, block_rows, padded, part};
+use super::scores::{BLOCK_M, BLOCK_N, Scores, SharedQueries, block_rows, padded, part, scratch_stride};
 use super::softmax::Step;
 use super::threads::Threads;
 use crate::plan::Forward;
@@ -21,7 +21,7 @@ unsafe impl Sync for Memory {}
 
 /// One worker's buffers.
 struct Scratch {
-    /// `[head_dim, BLOCK_M]`: Q, transposed and scaled.
+    /// `[head_dim, scratch_stride(BLOCK_M)]`: Q, transposed and scaled.
     q: *mut f32,
     /// `[BLOCK_M or BLOCK_N, head_dim]`: converted rows of Q, K or V.
     rows: *mut f32,
@@ -38,11 +38,12 @@ struct Scratch {
 impl Scratch {
     fn carve(problem: &Problem, carver: &mut Carver) -> Self {
         let (dim, m, n) = (problem.head_dim as usize, BLOCK_M as usize, BLOCK_N as usize);
+        let (row, column) = (scratch_stride(dim), scratch_stride(m));
         Scratch {
-            q: carver.take(dim * m),
-            rows: carver.take(dim * m.max(n)),
-            scores: carver.take(m * n),
-            o: carver.take(m * dim),
+            q: carver.take(dim * column),
+            rows: carver.take(row * m.max(n)),
+            scores: carver.take(n * column),
+            o: carver.take(m * row),
             max: carver.take(m),
             sum: carver.take(m),
             correction: carver.take(m),
@@ -117,7 +118,7 @@ impl Call<'_> {
         let kv_head = tile.head / problem.group() as u32;
         let queries = block_rows(tile.block.into(), BLOCK_M, s.len_q);
         let count = (queries.end - queries.start) as usize;
-        let stride = padded(count);
+        let (lanes, stride) = (padded(count), scratch_stride(count));
         let keys = problem.mask.keys(queries.clone(), s.len_q, s.len_kv);
         // SAFETY: the caller's promise, and the sizes of the scratch.
         unsafe {
@@ -127,10 +128,10 @@ impl Call<'_> {
                 scratch.q
             } else {
                 let rows = Rows::<T>::new(&self.args.q, s.begin_q + queries.start, tile.head);
-                rows.to_f32(count, dim, scratch.rows).transpose(count, dim, problem.scale, stride, scratch.q);
+                rows.copy(count, dim, scratch.rows).transpose(count, dim, problem.scale, scratch.q);
                 scratch.q
             };
-            for i in 0..stride {
+            for i in 0..lanes {
                 *scratch.max.add(i) = f32::NEG_INFINITY;
                 *scratch.sum.add(i) = 0.0;
             }
@@ -141,7 +142,7 @@ impl Call<'_> {
                 let first = key == keys.start;
                 let rows = k.skip(key as usize).to_f32(n, dim, scratch.rows);
                 Matmul {
-                    m: stride,
+                    m: lanes,
                     n,
                     k: dim,
                     a: q,
@@ -159,17 +160,18 @@ impl Call<'_> {
                 Step {
                     scores: scratch.scores,
                     keys: n,
+                    queries: lanes,
                     stride,
                     max: scratch.max,
                     sum: scratch.sum,
                     correction: scratch.correction,
                 }
                 .run();
-                let o = Rows { data: scratch.o, stride: dim };
+                let o = Rows { data: scratch.o, stride: scratch_stride(dim) };
                 if !first {
                     o.multiply(count, dim, scratch.correction);
                 }
-                let rows = v.skip(key as usize).to_f32(n, dim, scratch.rows);
+                let rows = v.skip(key as usize).copy(n, dim, scratch.rows);
                 Matmul {
                     m: dim,
                     n: count,
@@ -179,8 +181,8 @@ impl Call<'_> {
                     b: scratch.scores,
                     b_stride_k: stride,
                     b_stride_n: 1,
-                    c: scratch.o,
-                    c_stride: dim,
+                    c: o.data,
+                    c_stride: o.stride,
                     accumulate: !first,
                 }
                 .run();
@@ -209,7 +211,7 @@ impl Call<'_> {
             if keys(begin..begin + count as i64).is_empty() {
                 rows::zero(out, count, dim);
             } else {
-                Rows { data: scratch.o, stride: dim }.divide(count, dim, scratch.sum, out);
+                Rows { data: scratch.o, stride: scratch_stride(dim) }.divide(count, dim, scratch.sum, out);
             }
             for i in 0..count {
                 let query = begin + i as i64;

@@ -114,7 +114,7 @@ impl Plan {
 
     /// Counts or carves the backward's workspace.
     pub fn carve_backward(&self, problem: &Problem, carver: &mut Carver) {
-        backward::Memory::carve(problem, self.threads.workers(), problem.dtype == Dtype::Fp32, carver);
+        backward::Memory::carve(problem, self.threads.workers(), carver);
     }
 
     /// O and LSE.
@@ -147,7 +147,6 @@ impl Plan {
     /// The tensors hold the rows that the batch names.
     pub unsafe fn backward(&self, problem: &Problem, args: &Backward, carver: &mut Carver) {
         let Some(lists) = &self.lists else { return };
-        let native = problem.dtype == Dtype::Fp32;
         let call = backward::Call {
             problem,
             sequences: &lists.sequences,
@@ -155,7 +154,7 @@ impl Plan {
             waves: &lists.waves,
             args,
             total_o: lists.total_o,
-            memory: backward::Memory::carve(problem, self.threads.workers(), native, carver),
+            memory: backward::Memory::carve(problem, self.threads.workers(), carver),
         };
         // SAFETY: the caller's promise.
         unsafe {

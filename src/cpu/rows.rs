@@ -4,6 +4,7 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use rten_simd::{Isa, SimdOp};
 
+use super::scores::{padded, scratch_stride};
 use crate::plan::Tensor;
 
 /// An element type that rows can be read from and written to.
@@ -98,13 +99,23 @@ impl<T: Element> Rows<T> {
     /// The first `rows` rows as fp32: in place where they are fp32, else converted into `scratch`.
     ///
     /// # Safety
-    /// The rows are readable, `scratch` holds `rows * dim` values.
+    /// The rows are readable, `scratch` holds `rows * scratch_stride(dim)` values.
     pub(super) unsafe fn to_f32(self, rows: usize, dim: usize, scratch: *mut f32) -> Rows<f32> {
         if T::NATIVE {
             return Rows { data: self.data.cast(), stride: self.stride };
         }
-        Load { rows: self, count: rows, dim, out: scratch }.dispatch();
-        Rows { data: scratch, stride: dim }
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(rows, dim, scratch) }
+    }
+
+    /// The first `rows` rows as fp32 in `scratch`, in a layout that is kind to the cache.
+    ///
+    /// # Safety
+    /// As [`Rows::to_f32`].
+    pub(super) unsafe fn copy(self, rows: usize, dim: usize, scratch: *mut f32) -> Rows<f32> {
+        let out = Rows { data: scratch, stride: scratch_stride(dim) };
+        Load { rows: self, count: rows, dim, out }.dispatch();
+        out
     }
 }
 
@@ -143,12 +154,12 @@ impl Rows<f32> {
         Add { rows: self, other, count: rows, dim }.dispatch();
     }
 
-    /// `[dim, width]` from `[rows, dim]`, times `scale`; columns from `rows` on become 0.
+    /// `[dim, scratch_stride(rows)]` from `[rows, dim]`, times `scale`; columns up to `padded(rows)` become 0.
     ///
     /// # Safety
-    /// The rows are readable, `out` holds `dim * width` values.
-    pub(super) unsafe fn transpose(self, rows: usize, dim: usize, scale: f32, width: usize, out: *mut f32) {
-        Transpose { rows: self, count: rows, dim, scale, width, out }.dispatch();
+    /// The rows are readable, `out` holds `dim * scratch_stride(rows)` values.
+    pub(super) unsafe fn transpose(self, rows: usize, dim: usize, scale: f32, out: *mut f32) {
+        Transpose { rows: self, count: rows, dim, scale, out }.dispatch();
     }
 
     /// Sum over each row of the product with the row of `other`, into `out`.
@@ -175,7 +186,7 @@ struct Load<T> {
     rows: Rows<T>,
     count: usize,
     dim: usize,
-    out: *mut f32,
+    out: Rows<f32>,
 }
 
 impl<T: Element> SimdOp for Load<T> {
@@ -187,7 +198,7 @@ impl<T: Element> SimdOp for Load<T> {
             // SAFETY: the promise of `to_f32`.
             unsafe {
                 let source = std::slice::from_raw_parts(self.rows.skip(row).data, self.dim);
-                T::load(source, std::slice::from_raw_parts_mut(self.out.add(row * self.dim), self.dim));
+                T::load(source, std::slice::from_raw_parts_mut(self.out.skip(row).data, self.dim));
             }
         }
     }
@@ -274,7 +285,6 @@ struct Transpose {
     count: usize,
     dim: usize,
     scale: f32,
-    width: usize,
     out: *mut f32,
 }
 
@@ -283,11 +293,12 @@ impl SimdOp for Transpose {
 
     #[inline(always)]
     fn eval<I: Isa>(self, _: I) {
+        let stride = scratch_stride(self.count);
         // SAFETY: the promise of `transpose`.
         unsafe {
-            for begin in (0..self.width).step_by(8) {
+            for begin in (0..padded(self.count)).step_by(8) {
                 for d in 0..self.dim {
-                    let out = self.out.add(d * self.width + begin);
+                    let out = self.out.add(d * stride + begin);
                     for i in 0..8 {
                         let row = begin + i;
                         let value = if row < self.count { *self.rows.skip(row).data.add(d) * self.scale } else { 0.0 };

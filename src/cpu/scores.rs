@@ -11,8 +11,8 @@ use crate::workspace::Carver;
 
 /// Queries of a block.
 pub(super) const BLOCK_M: i64 = 64;
-/// Keys whose scores are held at once.
-pub(super) const BLOCK_N: i64 = 128;
+/// Keys whose scores are held at once: a multiple of the twelve rows of a product's widest block.
+pub(super) const BLOCK_N: i64 = 144;
 
 /// Queries are padded to a multiple of this, the lanes of the widest vector.
 pub(super) const LANES: usize = 16;
@@ -20,6 +20,13 @@ pub(super) const LANES: usize = 16;
 /// Columns of a block of scores with `queries` queries.
 pub(super) fn padded(queries: usize) -> usize {
     queries.next_multiple_of(LANES)
+}
+
+/// Distance of two rows of scratch with `columns` values: an odd number of cache lines, so that a column of them
+/// spreads over all sets of the cache.
+pub(super) fn scratch_stride(columns: usize) -> usize {
+    let lines = columns.div_ceil(LANES);
+    (lines | 1) * LANES
 }
 
 /// The queries of block `block` of a sequence with `len` of them.
@@ -69,9 +76,9 @@ impl Scores {
 /// A broadcast Q in fp32, made once for a call since every sequence reads it.
 #[derive(Clone, Copy)]
 pub(super) struct SharedQueries {
-    /// `[heads_q, blocks, head_dim, BLOCK_M]`, scaled.
+    /// `[heads_q, blocks, head_dim, scratch_stride(BLOCK_M)]`, scaled.
     transposed: *mut f32,
-    /// `[heads_q, seqlen_q, head_dim]`, or null.
+    /// `[heads_q, seqlen_q, scratch_stride(head_dim)]`, or null.
     rows: *mut f32,
 }
 
@@ -83,9 +90,10 @@ impl SharedQueries {
     pub(super) fn carve(problem: &Problem, rows: bool, carver: &mut Carver) -> Self {
         let queries = if problem.broadcast_q { problem.limits.seqlen_q } else { 0 };
         let head = problem.heads_q as usize * problem.head_dim as usize;
-        let transposed = carver.take(blocks(queries, BLOCK_M) as usize * BLOCK_M as usize * head);
+        let transposed = carver.take(blocks(queries, BLOCK_M) as usize * scratch_stride(BLOCK_M as usize) * head);
+        let stride = scratch_stride(problem.head_dim as usize);
         // Null, not an empty piece: prepare() asks.
-        let rows = if rows { carver.take(queries as usize * head) } else { std::ptr::null_mut() };
+        let rows = if rows { carver.take(queries as usize * problem.heads_q as usize * stride) } else { std::ptr::null_mut() };
         SharedQueries { transposed, rows }
     }
 
@@ -98,15 +106,15 @@ impl SharedQueries {
     /// The scaled, transposed block.
     pub(super) fn transposed(&self, problem: &Problem, head: u32, block: i64) -> *mut f32 {
         let per_head = blocks(problem.limits.seqlen_q, BLOCK_M);
-        let index = (i64::from(head) * per_head + block) * BLOCK_M * i64::from(problem.head_dim);
-        self.transposed.wrapping_add(index as usize)
+        let index = (i64::from(head) * per_head + block) as usize * problem.head_dim as usize;
+        self.transposed.wrapping_add(index * scratch_stride(BLOCK_M as usize))
     }
 
     /// The rows of a head from `row` on.
     pub(super) fn rows(&self, problem: &Problem, head: u32, row: i64) -> Rows<f32> {
-        let dim = problem.head_dim as usize;
-        let index = (i64::from(head) * problem.limits.seqlen_q + row) as usize * dim;
-        Rows { data: self.rows.wrapping_add(index), stride: dim }
+        let stride = scratch_stride(problem.head_dim as usize);
+        let index = (i64::from(head) * problem.limits.seqlen_q + row) as usize * stride;
+        Rows { data: self.rows.wrapping_add(index), stride }
     }
 
     /// Prepares one block.
@@ -121,8 +129,8 @@ impl SharedQueries {
         let scratch = if self.rows.is_null() { scratch } else { self.rows(problem, head, range.start).data };
         // SAFETY: the caller's promise.
         unsafe {
-            let rows = Rows::<T>::new(q, range.start, head).to_f32(count, dim, scratch);
-            rows.transpose(count, dim, problem.scale, padded(count), self.transposed(problem, head, block));
+            let rows = Rows::<T>::new(q, range.start, head).copy(count, dim, scratch);
+            rows.transpose(count, dim, problem.scale, self.transposed(problem, head, block));
         }
     }
 }

@@ -13,13 +13,15 @@ pub(super) struct Step {
     pub scores: *mut f32,
     /// Keys.
     pub keys: usize,
-    /// Queries, a multiple of 16, and the distance of two keys.
+    /// Queries, a multiple of 16.
+    pub queries: usize,
+    /// Values from one key to the next.
     pub stride: usize,
-    /// `[stride]`, maximum so far, -inf at the start.
+    /// `[queries]`, maximum so far, -inf at the start.
     pub max: *mut f32,
-    /// `[stride]`, sum so far, 0 at the start.
+    /// `[queries]`, sum so far, 0 at the start.
     pub sum: *mut f32,
-    /// `[stride]`, written: factor for what was accumulated so far.
+    /// `[queries]`, written: factor for what was accumulated so far.
     pub correction: *mut f32,
 }
 
@@ -40,7 +42,7 @@ impl SimdOp for Step {
     fn eval<I: Isa>(self, isa: I) {
         let f = isa.f32();
         let infinite = f.splat(f32::NEG_INFINITY);
-        for i in (0..self.stride).step_by(f.len()) {
+        for i in (0..self.queries).step_by(f.len()) {
             // SAFETY: the promise of `run`; 16 is a multiple of the lanes of every instruction set.
             unsafe {
                 let column = self.scores.add(i);
@@ -84,11 +86,13 @@ pub(super) struct Gradient {
     pub gradients: *mut f32,
     /// Keys.
     pub keys: usize,
-    /// Queries, a multiple of 16, and the distance of two keys.
+    /// Queries, a multiple of 16.
+    pub queries: usize,
+    /// Values from one key to the next.
     pub stride: usize,
-    /// `[stride]`.
+    /// `[queries]`.
     pub lse: *const f32,
-    /// `[stride]`: sum of `O * dO` of each query.
+    /// `[queries]`: sum of `O * dO` of each query.
     pub delta: *const f32,
 }
 
@@ -108,7 +112,7 @@ impl SimdOp for Gradient {
     #[inline(always)]
     fn eval<I: Isa>(self, isa: I) {
         let f = isa.f32();
-        for i in (0..self.stride).step_by(f.len()) {
+        for i in (0..self.queries).step_by(f.len()) {
             // SAFETY: the promise of `run`.
             unsafe {
                 let (lse, delta) = (f.load_ptr(self.lse.add(i)), f.load_ptr(self.delta.add(i)));

@@ -227,13 +227,13 @@ impl Run {
         let d = &mut self.data;
         let (q, k, v, o, grad_o) = (d.q.tensor(), d.k.tensor(), d.v.tensor(), d.o.tensor(), d.grad_o.tensor());
         let (grad_q, grad_k, grad_v) = (d.grad_q.tensor(), d.grad_k.tensor(), d.grad_v.tensor());
-        let lse = d.lse.as_mut_ptr();
+        let (lse, stream) = (d.lse.as_mut_ptr(), std::ptr::null_mut());
         // SAFETY: the buffers have the rows that the batch names.
         unsafe {
-            plan.update(&batch).unwrap();
-            plan.forward(&Forward { q, k, v, o, lse }, workspace).unwrap();
+            plan.update(&batch, stream).unwrap();
+            plan.forward(&Forward { q, k, v, o, lse }, workspace, stream).unwrap();
             let args = Backward { q, k, v, o, grad_o, lse, grad_q, grad_k, grad_v };
-            plan.backward(&args, workspace).unwrap();
+            plan.backward(&args, workspace, stream).unwrap();
         }
         let info = plan.info().unwrap();
         assert!(info.forward.imbalance >= 1.0 && info.backward.imbalance >= 1.0 && info.arch.starts_with("cpu/"));
