@@ -1,0 +1,1 @@
+//! Cluster launch control.

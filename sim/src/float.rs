@@ -1,0 +1,1 @@
+//! Narrow floating-point formats and approximate functions.

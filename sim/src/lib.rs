@@ -1,0 +1,12 @@
+//! cudasim: a `libcuda.so.1` that executes PTX on the CPU, with the asynchrony of the machine, and reports races,
+//! deadlocks and misuse. It knows nothing of what the kernels compute.
+
+pub mod clc;
+pub mod error;
+pub mod float;
+pub mod mbarrier;
+pub mod tcgen05;
+pub mod tensor_map;
+pub mod tma;
+pub mod tmem;
+pub mod wgmma;

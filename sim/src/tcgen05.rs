@@ -1,0 +1,1 @@
+//! Matrix operations of the fifth-generation tensor core.

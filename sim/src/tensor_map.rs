@@ -1,0 +1,1 @@
+//! Tensor maps: encoding with the driver's checks, decoding.

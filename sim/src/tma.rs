@@ -1,0 +1,1 @@
+//! Bulk tensor copies: boxes, swizzles, clipping, reductions.
