@@ -145,7 +145,9 @@ def self_cases():
 def all_sets():
     """Name of a set -> its cases."""
     few = (0.1, 0.5, 0.9)
-    dense = [broadcast_cases("dense", 128, (n,), (n,), (1.0,), batch=(1 << 17) // n)[0] for n in (512, 1024, 2048, 4096)]
+    dense = []
+    for n in (512, 1024, 2048, 4096):
+        dense += broadcast_cases("dense", 128, (n,), (n,), (1.0,), batch=(1 << 17) // n)
     return {
         "jagged": broadcast_cases("jagged", 128, (128, 256, 512), (1024, 4096), few),
         "d64": broadcast_cases("d64", 64, (128, 512), (4096,), few),

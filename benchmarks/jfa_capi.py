@@ -109,7 +109,7 @@ class Attention:
         self.lib.jfa_last_error.restype = ctypes.c_char_p
         self.lib.jfa_plan_destroy.restype = None
         broadcast, cuda = q_offsets is None, q.is_cuda
-        desc = PlanDesc(
+        self.desc = PlanDesc(
             device_type=int(cuda), device_index=q.device.index or 0 if cuda else 0, dtype=DTYPES[q.dtype],
             index_type=int(kv_offsets.dtype == torch.int64), heads_q=q.shape[1], heads_kv=k.shape[1],
             head_dim=q.shape[2], window_left=window[0], window_right=window[1], alignment=int(bottom_right),
@@ -117,7 +117,7 @@ class Attention:
             max_total_q=q.shape[0], max_total_kv=k.shape[0], max_seqlen_q=q.shape[0] if broadcast else max_q,
             max_seqlen_kv=max_kv)
         self.plan = ctypes.c_void_p()
-        self.check(self.lib.jfa_plan_create(ctypes.byref(desc), ctypes.byref(self.plan)))
+        self.check(self.lib.jfa_plan_create(ctypes.byref(self.desc), ctypes.byref(self.plan)))
         self.batch = Batch(
             batch=kv_offsets.numel() - 1, total_q=-1, total_kv=-1, kv_offsets=kv_offsets.data_ptr(),
             q_offsets=None if broadcast else q_offsets.data_ptr())

@@ -204,9 +204,11 @@ def line(row):
     ours = row["sides"].get("jfa", {})
     if "update_ms" in ours:
         parts.append(f"update {1e3 * ours['update_ms']:.1f} us, with forward {ours['update_forward_ms']:.3f}")
-    worst = [f"{name} {100 * max(v for k, v in side.items() if k.endswith('_err') and k != 'lse_err'):.2f}"
-             for name, side in row["sides"].items()]
-    return " | ".join(parts + [f"error, % {' '.join(worst)}"])
+    worst = {
+        name: max(value for key, value in side.items() if key.endswith("_err") and key != "lse_err")
+        for name, side in row["sides"].items()
+    }
+    return " | ".join(parts + ["error, % " + " ".join(f"{name} {100 * value:.2f}" for name, value in worst.items())])
 
 
 def summarise(rows):
@@ -215,8 +217,9 @@ def summarise(rows):
     for name in dict.fromkeys(row["set"] for row in rows):
         entry = summary[name] = {}
         for key in ("fwd", "bwd"):
-            values = lambda what: [row[f"{key}_{what}"] for row in rows if row["set"] == name and f"{key}_{what}" in row]
-            ratios, roofline = values("vs_best"), values("roofline")
+            found = [row for row in rows if row["set"] == name]
+            ratios = [row[f"{key}_vs_best"] for row in found if f"{key}_vs_best" in row]
+            roofline = [row[f"{key}_roofline"] for row in found if f"{key}_roofline" in row]
             entry[f"{key}_vs_best"] = statistics.geometric_mean(ratios) if ratios else None
             entry[f"{key}_min"] = min(ratios, default=None)
             entry[f"{key}_roofline"] = statistics.geometric_mean(roofline) if roofline else None
@@ -288,9 +291,10 @@ def report(result):
     for name, entry in result["summary"].items():
         for key in ("fwd", "bwd"):
             if entry[f"{key}_vs_best"] is not None:
-                print(f"{name:7s} {key}, {entry['cases']} cases: {entry[f'{key}_vs_best']:.3f} times as fast as the best "
-                      f"peer (geometric mean), at least {entry[f'{key}_min']:.3f}; {100 * entry[f'{key}_roofline']:.0f} % "
-                      f"of the roofline")
+                mean, lowest, roofline = (entry[f"{key}_{what}"] for what in ("vs_best", "min", "roofline"))
+                print(
+                    f"{name:7s} {key}, {entry['cases']} cases: {mean:.3f} times as fast as the best peer (geometric "
+                    f"mean), at least {lowest:.3f}; {100 * roofline:.0f} % of the roofline")
 
 
 def arguments():

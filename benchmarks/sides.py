@@ -15,7 +15,8 @@ class Jfa:
         q_offsets = None if case.broadcast else case.q_offsets
         window = (-1, -1) if case.broadcast else (-1, 0)
         self.attention = jfa_capi.Attention(
-            library, case.q, case.k, case.v, case.grad_o, case.kv_offsets, case.longest, q_offsets, case.longest_q, window)
+            library, case.q, case.k, case.v, case.grad_o, case.kv_offsets, case.longest, q_offsets, case.longest_q,
+            window)
         self.attention.update()
         self.attention.check_batch()
         self.update, self.forward = self.attention.update, self.attention.forward
@@ -90,7 +91,8 @@ class FlashAttention2(Autograd):
 
         window = (-1, -1) if case.broadcast else (-1, 0)
         return lambda q, k, v: varlen_attn(
-            q, k, v, case.q_offsets, case.kv_offsets, case.longest_q, case.longest, scale=case.scale, window_size=window)
+            q, k, v, case.q_offsets, case.kv_offsets, case.longest_q, case.longest, scale=case.scale,
+            window_size=window)
 
 
 class Cudnn:
@@ -132,7 +134,8 @@ class Cudnn:
         """A graph with its inputs: tensors by name."""
         types = self.cudnn.data_type
         graph = self.cudnn.pygraph(
-            io_data_type=types.BFLOAT16, intermediate_data_type=types.FLOAT, compute_data_type=types.FLOAT, handle=self.handle)
+            io_data_type=types.BFLOAT16, intermediate_data_type=types.FLOAT, compute_data_type=types.FLOAT,
+            handle=self.handle)
         index = types.INT64 if self.index is torch.int64 else types.INT32
         inputs = {}
         for name in ("q", "k", "v"):
