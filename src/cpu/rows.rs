@@ -339,3 +339,28 @@ impl SimdOp for Dot {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bf16_rounds_as_the_reference_does() {
+        // Every upper half, with lower halves on, below and above the tie.
+        let lower = [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff];
+        let values: Vec<f32> =
+            (0..=0xffff_u32).flat_map(|upper| lower.map(|lower| f32::from_bits(upper << 16 | lower))).collect();
+        let mut out = vec![bf16::ZERO; values.len()];
+        bf16::store(&values, 1.0, &mut out);
+        let mut back = vec![0.0; values.len()];
+        bf16::load(&out, &mut back);
+        for ((x, y), back) in values.iter().zip(&out).zip(&back) {
+            if x.is_nan() {
+                assert!(y.is_nan() && back.is_nan(), "{:#x}", x.to_bits());
+            } else {
+                assert_eq!(y.to_bits(), bf16::from_f32(*x).to_bits(), "{x}");
+                assert_eq!(*back, y.to_f32());
+            }
+        }
+    }
+}

@@ -93,7 +93,8 @@ impl SharedQueries {
         let transposed = carver.take(blocks(queries, BLOCK_M) as usize * scratch_stride(BLOCK_M as usize) * head);
         let stride = scratch_stride(problem.head_dim as usize);
         // Null, not an empty piece: prepare() asks.
-        let rows = if rows { carver.take(queries as usize * problem.heads_q as usize * stride) } else { std::ptr::null_mut() };
+        let rows =
+            if rows { carver.take(queries as usize * problem.heads_q as usize * stride) } else { std::ptr::null_mut() };
         SharedQueries { transposed, rows }
     }
 

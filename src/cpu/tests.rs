@@ -440,13 +440,31 @@ fn results_do_not_depend_on_the_number_of_threads() {
     for broadcast in [None, Some(100)] {
         for dtype in [Dtype::Fp32, Dtype::Bf16] {
             let results = [1, 2, 3, 7].map(|workers| {
-                let case = Case { dtype, grad_q: dtype, heads: (4, 2), broadcast, workers, ..lengths() };
+                let mut case = Case { dtype, grad_q: dtype, heads: (4, 2), broadcast, workers, ..lengths() };
+                // Long enough for several units.
+                case.len_q.push(100);
+                case.len_kv.push((2600, 0));
                 let mut run = Run::new(&case);
                 run.execute();
                 (run.data.o.bytes, run.data.lse, run.data.grad_q.bytes, run.data.grad_k.bytes, run.data.grad_v.bytes)
             });
             assert!(results.iter().all(|r| *r == results[0]), "{dtype:?}, broadcast {broadcast:?}");
         }
+    }
+}
+
+#[test]
+fn the_workspace_does_not_grow_with_the_batch() {
+    for broadcast in [None, Some(512)] {
+        let size = |batch: i64| {
+            let mut problem = Case { broadcast, ..Case::new(&[512], &[(4096, 0)]) }.problem();
+            let rows = |len| batch * len;
+            let (total_q, total_kv) = (rows(512), rows(4096));
+            problem.limits = Limits { batch, total_q, total_kv, ..problem.limits };
+            Plan::new(problem, 2).unwrap().workspace_size()
+        };
+        assert_eq!(size(1 << 10), size(1 << 20));
+        assert!(size(1 << 20).1 < 80 << 20);
     }
 }
 
