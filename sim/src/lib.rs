@@ -5,6 +5,7 @@ pub mod clc;
 pub mod error;
 pub mod float;
 pub mod mbarrier;
+mod ptx;
 pub mod tcgen05;
 pub mod tensor_map;
 pub mod tma;
