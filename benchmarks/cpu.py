@@ -1,8 +1,10 @@
 """Compares jfa's CPU backend with PyTorch's scaled_dot_product_attention, in one process, run by run.
 
-Usage: python3 benchmarks/cpu.py LIBJFA [--runs N] [--only TEXT]
+Usage: python3 benchmarks/cpu.py LIBJFA [--runs N] [--threads N] [--clock wall|cpu] [--only TEXT]
 
-Needs PyTorch. Times are medians in milliseconds; both sides take turns, so that other load on the machine hits both.
+Needs PyTorch. Times are medians in milliseconds; both sides take turns, so that other load on the machine hits both,
+and have the same number of threads. On a machine that others load heavily, `--threads 1 --clock cpu` still compares
+the work itself: it counts the processor's time alone. GFLOP/s count the useful work: no padding, no recomputation.
 """
 
 import argparse
@@ -17,6 +19,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 LENGTHS = pathlib.Path(__file__).resolve().parent.parent / "examples" / "movielens100k_history_lengths.txt"
 DTYPES = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 3}
+# Seconds after which a comparison stops early, with fewer runs.
+PATIENCE = 20
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 1e-5}
 BROADCAST_Q = 1
 
@@ -81,7 +85,7 @@ def tensor(t):
 class Jfa:
     """Buffers and a plan for one batch."""
 
-    def __init__(self, path, data):
+    def __init__(self, path, data, threads=0):
         self.lib = ctypes.CDLL(path)
         self.lib.jfa_last_error.restype = ctypes.c_char_p
         self.lib.jfa_plan_destroy.restype = None
@@ -96,6 +100,7 @@ class Jfa:
             window_left=-1,
             window_right=-1,
             flags=BROADCAST_Q if broadcast else 0,
+            max_workers=threads,
             max_batch=len(data.len_kv),
             max_total_q=q.shape[0],
             max_total_kv=kv.shape[0],
@@ -255,28 +260,30 @@ def compare(name, ours, theirs, dtype):
             sys.exit(f"{name}: {what} differs from PyTorch's by {error:.1e}")
 
 
-def timed(function):
-    begin = time.perf_counter()
+def timed(function, clock):
+    begin = clock()
     result = function()
-    return time.perf_counter() - begin, result
+    return clock() - begin, result
 
 
-def run(path, name, data, peers, runs):
-    """Prints a line per phase and peer; returns whether each ratio reaches its goal."""
-    jfa = Jfa(path, data)
+def run(path, name, data, peers, runs, clock):
+    """Prints a line per phase and peer."""
+    jfa = Jfa(path, data, torch.get_num_threads())
     dtype = str(data.q.dtype).removeprefix("torch.")
     for phase, flops in (("forward", data.flops), ("both", 3.5 * data.flops)):
         for peer_name, peer in peers.items():
             times = [], []
             for i in range(runs + 1):
-                seconds_theirs, theirs = timed(getattr(peer, phase))
-                seconds_ours, ours = timed(getattr(jfa, phase))
+                seconds_theirs, theirs = timed(getattr(peer, phase), clock)
+                seconds_ours, ours = timed(getattr(jfa, phase), clock)
                 if i == 0:
                     compare(f"{name} {peer_name}", ours, [peer.rows(t) for t in theirs], data.q.dtype)
                 else:
                     times[0].append(seconds_ours)
                     times[1].append(seconds_theirs)
                 del theirs
+                if sum(times[0] + times[1]) > PATIENCE:
+                    break
             ours, theirs = (statistics.median(t) for t in times)
             print(
                 f"| {name} | {dtype} | {'forward' if phase == 'forward' else 'forward + backward'} | {ours * 1e3:.1f}"
@@ -292,27 +299,31 @@ def main():
     parser.add_argument("path", nargs="?", help="libjfa.so")
     parser.add_argument("--library", help="libjfa.so")
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--threads", type=int, help="of both sides; default: PyTorch's")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
     options = parser.parse_args()
     path = options.library or options.path
     if path is None:
         parser.error("the path of libjfa.so is missing")
+    clock = time.process_time if options.clock == "cpu" else time.perf_counter
+    if options.threads:
+        torch.set_num_threads(options.threads)
     lengths = [int(line) for line in LENGTHS.read_text().split() if line.isdigit()]
-    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads; medians of {options.runs} runs\n")
-    print("| case | dtype | phase | jfa, ms | GFLOP/s | PyTorch | ms | GFLOP/s of useful work | jfa is faster by |")
+    print(f"PyTorch {torch.__version__}, {options.clock} time, threads: {torch.get_num_threads()}, runs: {options.runs}\n")
+    print("| case | dtype | phase | jfa, ms | GFLOP/s | PyTorch | ms | GFLOP/s | PyTorch's time over jfa's |")
     print("|---|---|---|---|---|---|---|---|---|")
     for dtype in (torch.float32, torch.bfloat16):
         name = "MovieLens, 64 queries, 4 heads, D 64"
         if options.only in name:
             data = Data([], lengths, 4, 64, dtype, broadcast=64)
-            run(path, name, data, {"loop": Loop(data)}, options.runs)
-            run(path, name, data, {"padded": Padded(data)}, min(options.runs, 3))
+            run(path, name, data, {"loop": Loop(data), "padded": Padded(data)}, options.runs, clock)
         for batch, length in ((8, 512), (2, 2048)):
             for dim in (64, 128):
                 name = f"dense {batch} x {length}, 4 heads, D {dim}"
                 if options.only in name:
                     data = Data([length] * batch, [length] * batch, 4, dim, dtype)
-                    run(path, name, data, {"dense": Dense(data)}, options.runs)
+                    run(path, name, data, {"dense": Dense(data)}, options.runs, clock)
 
 
 if __name__ == "__main__":
