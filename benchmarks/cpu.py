@@ -310,7 +310,8 @@ def main():
     if options.threads:
         torch.set_num_threads(options.threads)
     lengths = [int(line) for line in LENGTHS.read_text().split() if line.isdigit()]
-    print(f"PyTorch {torch.__version__}, {options.clock} time, threads: {torch.get_num_threads()}, runs: {options.runs}\n")
+    threads = torch.get_num_threads()
+    print(f"PyTorch {torch.__version__}, {options.clock} time, threads: {threads}, runs: {options.runs}\n")
     print("| case | dtype | phase | jfa, ms | GFLOP/s | PyTorch | ms | GFLOP/s | PyTorch's time over jfa's |")
     print("|---|---|---|---|---|---|---|---|---|")
     for dtype in (torch.float32, torch.bfloat16):
