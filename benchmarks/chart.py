@@ -44,7 +44,9 @@ def draw(result, path):
             if entry[f"{key}_vs_best"] is not None
         ]
         panel.set_title(f"{PHASES[key]}: geometric means {', '.join(summary)}", fontsize=9)
-        panel.legend(loc="upper right", fontsize=7)
+        for name in dict.fromkeys(row["set"] for row in rows):
+            panel.bar(0, 0, color=COLOURS.get(name, "gray"), label=name)
+        panel.legend(loc="upper right", fontsize=7, ncols=2)
     figure.suptitle(f"jfa against the best of FlashAttention-4, cuDNN and FlashAttention-2 on one {result['gpu']}")
     figure.tight_layout()
     figure.savefig(path, dpi=130)
