@@ -1,0 +1,211 @@
+//! Decoded instructions.
+
+use super::convert::Conversion;
+use crate::ptx::Special;
+use crate::ptx::ast::{Space, Symbol};
+
+/// Index of a value register.
+pub type Slot = u32;
+/// Index of a predicate.
+pub type Pred = u32;
+/// One register of a warp.
+pub type Lanes = [u64; 32];
+pub type Map = fn(&mut Lanes, &Lanes, &Lanes, &Lanes);
+pub type Compare = fn(&Lanes, &Lanes) -> u32;
+
+/// What a slot holds from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Constant {
+    Value(u64),
+    Special(Special),
+    Symbol(Symbol, i64),
+}
+
+#[derive(Clone, Debug)]
+pub struct Inst {
+    pub guard: Option<(Pred, bool)>,
+    pub op: Op,
+    pub line: u32,
+    pub source: (u32, u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogicOp {
+    And,
+    Or,
+    Xor,
+}
+
+impl LogicOp {
+    pub fn apply(self, a: u32, b: u32) -> u32 {
+        match self {
+            LogicOp::And => a & b,
+            LogicOp::Or => a | b,
+            LogicOp::Xor => a ^ b,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    Add,
+    AddF32,
+    AddF64,
+    AddF16x2,
+    AddBf16x2,
+    Min,
+    Max,
+    MinSigned,
+    MaxSigned,
+    And,
+    Or,
+    Xor,
+    Exchange,
+    Swap,
+    Increment,
+    Decrement,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShuffleMode {
+    Up,
+    Down,
+    Butterfly,
+    Index,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VoteMode {
+    All,
+    Any,
+    Uniform,
+    Ballot,
+}
+
+/// mbarrier instructions on one object.
+#[derive(Clone, Debug)]
+pub enum MbarrierOp {
+    Init { count: Slot },
+    Invalidate,
+    Arrive { state: Option<Slot>, count: Option<Slot>, expect: Option<Slot>, drop: bool, no_complete: bool },
+    ExpectTx { bytes: Slot },
+    CompleteTx { bytes: Slot },
+    /// `parity` or the state of an arrival; `suspend`: try_wait.
+    Wait { done: Option<Pred>, parity: bool, operand: Slot, suspend: bool },
+}
+
+/// Where a bulk copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BulkOp {
+    /// Global to shared memory, signalled on an mbarrier.
+    Load,
+    /// Shared to global memory, in a bulk group.
+    Store,
+    /// Shared memory to that of another CTA.
+    Cluster,
+    /// A hint.
+    Prefetch,
+}
+
+/// `cp.async.bulk` and `cp.reduce.async.bulk`, plain or by a tensor map.
+#[derive(Clone, Debug)]
+pub struct AsyncCopy {
+    pub op: BulkOp,
+    /// Tensor map and coordinates; empty coordinates: a plain copy.
+    pub map: Slot,
+    pub coordinates: Box<[Slot]>,
+    /// Shared-memory address.
+    pub shared: (Slot, i64),
+    /// Global address, or the source of a cluster copy, of a plain copy.
+    pub global: (Slot, i64),
+    pub bytes: Slot,
+    pub barrier: (Slot, i64),
+    pub multicast: Option<Slot>,
+    /// Operation and type of a reduction.
+    pub reduce: Option<(String, String)>,
+    /// Tile mode: "tile", "tile::gather4", "tile::scatter4".
+    pub mode: &'static str,
+    /// The mbarrier may lie in the peer CTA.
+    pub pair: bool,
+}
+
+#[derive(Clone, Debug)]
+pub enum WgmmaA {
+    Descriptor(Slot),
+    Registers(Box<[Slot]>),
+}
+
+#[derive(Clone, Debug)]
+pub struct Wgmma {
+    pub n: u32,
+    pub k: u32,
+    /// Types of D, A and B as written.
+    pub types: [String; 3],
+    pub d: Box<[Slot]>,
+    pub a: WgmmaA,
+    pub b: Slot,
+    /// Predicate, or a constant.
+    pub scale_d: Result<(Pred, bool), bool>,
+    pub negate: [bool; 2],
+    pub transpose: [bool; 2],
+}
+
+#[derive(Clone, Debug)]
+pub enum Op {
+    Map { f: Map, d: Slot, s: [Slot; 3], count: u8 },
+    ConvertValue { c: Conversion, d: Slot, a: Slot, b: Slot },
+    Lop3 { d: Slot, s: [Slot; 3], table: u8 },
+    Insert { d: Slot, a: Slot, b: Slot, position: Slot, length: Slot, bits: u32 },
+    Move { d: Slot, s: Slot },
+    Varying { d: Slot, special: Special },
+    /// `bits` each, least significant first.
+    Split { d: Box<[Option<Slot>]>, s: Slot, bits: u32 },
+    Join { d: Slot, s: Box<[Slot]>, bits: u32 },
+    /// Copies both halves of 128 bits.
+    Move128 { d: Slot, s: Slot },
+    Select { d: Slot, a: Slot, b: Slot, p: Pred, negate: bool },
+    Compare { f: Compare, p: Option<Pred>, q: Option<Pred>, a: Slot, b: Slot, combine: Option<(LogicOp, Pred, bool)> },
+    Logic { op: LogicOp, d: Pred, a: (Pred, bool), b: (Pred, bool) },
+    /// A predicate from another, or from a constant.
+    SetPredicate { d: Pred, s: Result<(Pred, bool), bool> },
+    Load { space: Space, bytes: u32, signed: bool, d: Box<[Option<Slot>]>, address: Slot, offset: i64, acquire: bool },
+    Store { space: Space, bytes: u32, s: Box<[Slot]>, address: Slot, offset: i64, release: bool },
+    Atomic { space: Space, op: AtomicOp, bits: u32, d: Option<Slot>, address: Slot, offset: i64, b: Slot, c: Slot },
+    Convert { wide: bool, generic: Option<Space>, d: Slot, s: Slot },
+    MapRank { generic: bool, d: Slot, address: Slot, rank: Slot },
+    GetRank { d: Slot, address: Slot },
+    Branch { target: u32 },
+    Exit,
+    Trap,
+    Nop,
+    Fence { proxy: Option<Space>, any: bool },
+    FenceMbarrierInit,
+    WarpSync { mask: Slot },
+    Barrier { id: Slot, count: Option<Slot>, wait: bool, aligned: bool, reduce: Option<(VoteMode, Slot, (Pred, bool))> },
+    ClusterArrive { relaxed: bool },
+    ClusterWait,
+    Shuffle { mode: ShuffleMode, d: Slot, p: Option<Pred>, s: Slot, b: Slot, c: Slot, mask: Slot },
+    Vote { mode: VoteMode, d: u32, p: (Pred, bool), mask: Slot },
+    Match { all: bool, d: Slot, p: Option<Pred>, s: Slot, bits: u32, mask: Slot },
+    Reduce { f: fn(u64, u64) -> u64, d: Slot, s: Slot, mask: Slot },
+    Elect { d: Option<Slot>, p: Option<Pred>, mask: Slot },
+    ActiveMask { d: Slot },
+    SetMaxRegisters { increase: bool, count: u32 },
+    GridWait,
+    Mbarrier { op: MbarrierOp, space: Space, address: Slot, offset: i64 },
+    Bulk(Box<AsyncCopy>),
+    BulkCommit,
+    BulkWait { pending: u32, read: bool },
+    /// Non-bulk `cp.async`.
+    CopyAsync { bytes: u32, shared: (Slot, i64), global: (Slot, i64), size: Option<Slot> },
+    CopyAsyncCommit,
+    CopyAsyncWait { pending: u32 },
+    CopyAsyncArrive { increment: bool, address: Slot, offset: i64 },
+    PrefetchMap { address: Slot, offset: i64 },
+    LoadMatrix { transpose: bool, d: Box<[Slot]>, address: Slot, offset: i64 },
+    StoreMatrix { transpose: bool, s: Box<[Slot]>, address: Slot, offset: i64 },
+    Wgmma(Box<Wgmma>),
+    WgmmaFence,
+    WgmmaCommit,
+    WgmmaWait { pending: u32 },
+}
