@@ -183,7 +183,7 @@ impl TensorMap {
     /// Bytes that the inner dimension of the box takes in shared memory.
     pub fn inner_bytes(&self) -> u32 {
         let (elements, _, shared) = self.data_type.unit();
-        // The sub-byte types come in whole units, but a box of 2 to 14 elements must not vanish in the rules.
+        // Rounded up, so that part of a unit does not vanish in the rules.
         self.box_dims[0].div_ceil(elements) * shared
     }
 }

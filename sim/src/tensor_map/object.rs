@@ -67,7 +67,7 @@ impl DataType {
             DataType::U8 => (1, 1, 1),
             DataType::U16 | DataType::F16 | DataType::Bf16 => (1, 2, 2),
             DataType::U64 | DataType::S64 | DataType::F64 => (1, 8, 8),
-            DataType::U4x16Align8 => (16, 8, 8),
+            DataType::U4x16Align8 => (2, 1, 1),
             DataType::U4x16Align16 => (16, 8, 16),
             DataType::U6x16Align16 => (16, 12, 16),
             _ => (1, 4, 4),
