@@ -4,10 +4,15 @@
 pub mod clc;
 pub mod error;
 pub mod float;
+pub mod matrix;
 pub mod mbarrier;
+mod image;
+mod machine;
+mod program;
 mod ptx;
 pub mod tcgen05;
 pub mod tensor_map;
 pub mod tma;
 pub mod tmem;
+pub mod unconfirmed;
 pub mod wgmma;

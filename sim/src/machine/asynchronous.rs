@@ -1,0 +1,257 @@
+//! What asynchronous operations do when they complete, at a random moment after their issue.
+
+use super::Machine;
+use super::access::Place;
+use super::clock::{Epoch, Knowledge};
+use super::global::Access;
+use super::shared::{Proxy, Who};
+use super::state::Cluster;
+use crate::error::{Fault, Kind, Result};
+use crate::tma::{ReduceOp, ReduceType};
+
+/// Contiguous bytes of a copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// Global address; `None`: out of bounds.
+    pub global: Option<u64>,
+    /// Offset in shared memory.
+    pub shared: u32,
+    pub bytes: u32,
+}
+
+/// Who issued an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Issuer {
+    pub cta: usize,
+    pub warp: u32,
+    pub lane: u32,
+    pub pc: u32,
+}
+
+#[derive(Debug)]
+pub enum Action {
+    /// Into the shared memory of CTAs; the offsets are relative to the first piece's.
+    Load { pieces: Vec<Piece>, fill: [u8; 16], targets: Vec<Target>, bytes: u32 },
+    /// From the shared memory of a CTA to that of another.
+    Cluster { from: u32, target: Target, to: u32, bytes: u32, reduce: Option<(ReduceOp, ReduceType)> },
+    /// Reads the source of a store, in the group with this number.
+    StoreRead { pieces: Vec<Piece>, group: u32, reduce: Option<(ReduceOp, ReduceType)> },
+    StoreWrite { data: Vec<(u64, Vec<u8>)>, group: u32, reduce: Option<(ReduceOp, ReduceType)> },
+}
+
+/// A CTA that receives data, and the mbarrier that learns of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    pub cta: usize,
+    pub mbarrier: (usize, u32),
+    pub epoch: Epoch,
+}
+
+#[derive(Debug)]
+pub struct Pending {
+    pub id: u64,
+    pub due: u64,
+    pub issuer: Issuer,
+    /// What happened before the issue.
+    pub knows: Knowledge,
+    pub epoch: Epoch,
+    pub action: Action,
+}
+
+impl Cluster {
+    /// When the next asynchronous operation completes.
+    pub fn next_due(&self) -> Option<u64> {
+        let copies = self.pending.iter().map(|p| p.due);
+        let products = self.ctas.iter().flat_map(|cta| &cta.warpgroups).filter_map(|w| w.queue.front()).map(|i| i.due);
+        copies.chain(products).filter(|&due| due != u64::MAX).min()
+    }
+}
+
+impl Machine<'_> {
+    pub fn complete_due(&mut self, cluster: &mut Cluster) -> Result<()> {
+        let mut at = 0;
+        while at < cluster.pending.len() {
+            if cluster.pending[at].due > self.time {
+                at += 1;
+                continue;
+            }
+            let pending = cluster.pending.swap_remove(at);
+            let (cta, issuer) = (cluster.ctas[pending.issuer.cta].id, pending.issuer);
+            self.complete(cluster, pending).map_err(|fault| fault.at(|| self.place_of(cta, issuer.warp, issuer.pc)))?;
+            cluster.changes += 1;
+            self.progress = self.time;
+        }
+        self.complete_products(cluster)
+    }
+
+    fn complete(&mut self, cluster: &mut Cluster, pending: Pending) -> Result<()> {
+        let Pending { issuer, knows, epoch, action, id, .. } = pending;
+        let who = |epoch| Who { epoch, knows: &knows, proxy: Proxy::Async, atomic: false };
+        match action {
+            Action::Load { pieces, fill, targets, bytes } => {
+                for piece in &pieces {
+                    let size = piece.bytes as usize;
+                    let (mut data, mut valid) = (fill, true);
+                    if let Some(address) = piece.global {
+                        self.note_async(cluster, &knows, address, size, false, epoch)?;
+                        let (allocation, start) = self.memory.range(address, size)?;
+                        data[..size].copy_from_slice(&allocation.bytes[start..start + size]);
+                        valid = allocation.valid[start..start + size].iter().all(|&v| v != 0);
+                    }
+                    for target in &targets {
+                        write_shared(cluster, target.cta, piece.shared, &data[..size], valid, who(target.epoch))?;
+                    }
+                }
+                self.counters.bulk_loaded += u64::from(bytes);
+                for target in targets {
+                    self.signal(cluster, target, bytes)?;
+                }
+            }
+            Action::Cluster { from, target, to, bytes, reduce } => {
+                let mut data = read_shared(cluster, issuer.cta, from, bytes, who(epoch))?;
+                if let Some((op, kind)) = reduce {
+                    let mut old = read_shared(cluster, target.cta, to, bytes, who(target.epoch))?;
+                    op.apply(kind, &mut old, &data);
+                    data = old;
+                }
+                write_shared(cluster, target.cta, to, &data, true, who(target.epoch))?;
+                self.signal(cluster, target, bytes)?;
+            }
+            Action::StoreRead { pieces, group, reduce } => {
+                let mut data = Vec::with_capacity(pieces.len());
+                for piece in &pieces {
+                    let Some(address) = piece.global else { continue };
+                    data.push((address, read_shared(cluster, issuer.cta, piece.shared, piece.bytes, who(epoch))?));
+                }
+                if let Some(warp) = cluster.ctas[issuer.cta].warps[issuer.warp as usize].as_mut()
+                    && let Some(groups) = warp.bulk.get_mut(&issuer.lane)
+                {
+                    groups.pending.iter_mut().filter(|p| p.1 == id).for_each(|p| p.2 = false);
+                }
+                let due = self.time + self.random.delay();
+                let action = Action::StoreWrite { data, group, reduce };
+                cluster.pending.push(Pending { id, due, issuer, knows, epoch, action });
+            }
+            Action::StoreWrite { data, reduce, .. } => {
+                for (address, new) in data {
+                    self.note_async(cluster, &knows, address, new.len(), true, epoch)?;
+                    let (allocation, start) = self.memory.range(address, new.len())?;
+                    let range = start..start + new.len();
+                    match reduce {
+                        Some((op, kind)) => {
+                            allocation.check_written(start, new.len())?;
+                            op.apply(kind, &mut allocation.bytes[range], &new);
+                        }
+                        None => {
+                            allocation.bytes[range.clone()].copy_from_slice(&new);
+                            allocation.valid[range].fill(1);
+                        }
+                    }
+                    self.counters.bulk_stored += new.len() as u64;
+                }
+                if let Some(warp) = cluster.ctas[issuer.cta].warps[issuer.warp as usize].as_mut()
+                    && let Some(groups) = warp.bulk.get_mut(&issuer.lane)
+                {
+                    groups.pending.retain(|p| p.1 != id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn signal(&mut self, cluster: &mut Cluster, target: Target, bytes: u32) -> Result<()> {
+        let (cta, offset) = target.mbarrier;
+        if cluster.ctas[cta].exited {
+            return Fault::err(Kind::Exit, format!("a copy signals the mbarrier at {offset:#x} of a CTA that has exited"));
+        }
+        if let Some(clock) = cluster.ctas[cta].clocks.get_mut(&offset) {
+            clock.incoming -= 1;
+        }
+        self.complete_tx(cluster, cta, offset, bytes)
+    }
+
+    /// As `note_global`, for the async proxy.
+    fn note_async(
+        &mut self,
+        cluster: &Cluster,
+        knows: &Knowledge,
+        address: u64,
+        bytes: usize,
+        write: bool,
+        epoch: Epoch,
+    ) -> Result<()> {
+        let (launch, order) = (self.launch.number, self.global_order);
+        let (allocation, start) = self.memory.range(address, bytes)?;
+        if !write && allocation.traces.is_empty() {
+            return Ok(());
+        }
+        let base = allocation.base;
+        for index in start / 4..=(start + bytes - 1) / 4 {
+            let trace = &mut allocation.traces()[index];
+            let own = Access { launch, cluster: cluster.number, epoch, atomic: false, bytes: 15, generic: false };
+            let writer = trace.writer;
+            let at = base + 4 * index as u64;
+            if writer.launch == launch && writer.epoch != epoch {
+                let same = writer.cluster == cluster.number;
+                if same && writer.generic && knows.all.covers(writer.epoch) && !knows.fenced.covers(writer.epoch) {
+                    return Fault::err(
+                        Kind::MissingProxyFence,
+                        format!(
+                            "global {at:#x} was written through the generic proxy by {}, and no fence.proxy.async lies between",
+                            cluster.agent_name(writer.epoch)
+                        ),
+                    );
+                }
+                let whole = start <= 4 * index && 4 * index + 4 <= start + bytes;
+                if whole && (same && !knows.all.covers(writer.epoch) && writer.generic || !same && !order) {
+                    return Fault::err(
+                        Kind::Race,
+                        format!("global {at:#x} was written in the same launch, and nothing orders that and this copy"),
+                    );
+                }
+            }
+            match write {
+                true => trace.writer = own,
+                false => trace.reader = own,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_shared(cluster: &mut Cluster, cta: usize, offset: u32, data: &[u8], valid: bool, who: Who) -> Result<()> {
+    let agents = &cluster.agents;
+    let target = &mut cluster.ctas[cta];
+    let bytes = data.len() as u32;
+    if target.exited {
+        return Fault::err(Kind::Exit, format!("a copy writes shared offset {offset:#x} of a CTA that has exited"));
+    }
+    target.shared.check(offset, bytes)?;
+    if offset <= target.mbarrier_range.1 && offset + bytes > target.mbarrier_range.0 {
+        target.mbarriers.check_access(offset, bytes)?;
+    }
+    target.shared.note_write(offset, bytes, who, &|e| agents[e.agent() as usize].clone())?;
+    target.shared.bytes[offset as usize..][..data.len()].copy_from_slice(data);
+    target.shared.mark_written(offset, bytes, valid);
+    Ok(())
+}
+
+fn read_shared(cluster: &mut Cluster, cta: usize, offset: u32, bytes: u32, who: Who) -> Result<Vec<u8>> {
+    let agents = &cluster.agents;
+    let target = &mut cluster.ctas[cta];
+    if target.exited {
+        return Fault::err(Kind::Exit, format!("a copy reads shared offset {offset:#x} of a CTA that has exited"));
+    }
+    target.shared.check(offset, bytes)?;
+    target.shared.check_written(offset, bytes)?;
+    target.shared.note_read(offset, bytes, who, &|e| agents[e.agent() as usize].clone())?;
+    Ok(target.shared.bytes[offset as usize..][..bytes as usize].to_vec())
+}
+
+/// The shared offset of a place, or why it has none.
+pub fn shared_place(place: Place) -> Result<(usize, u32)> {
+    match place {
+        Place::Shared(cta, offset) => Ok((cta, offset)),
+        other => Fault::err(Kind::InvalidOperand, format!("a shared address is needed, not {other:?}")),
+    }
+}

@@ -1,0 +1,225 @@
+//! Issue of asynchronous copies, their groups and waits.
+
+use super::Machine;
+use super::access::Place;
+use super::asynchronous::{Action, Issuer, Pending, Piece, Target, shared_place};
+use super::clock::Epoch;
+use super::state::{Cluster, Wait, Warp};
+use super::step::{Flow, lanes};
+use crate::error::{Fault, Kind, Result};
+use crate::program::{AsyncCopy, BulkOp, Op, Slot};
+use crate::ptx::ast::Space;
+use crate::tensor_map::TensorMap;
+use crate::tma::{
+    ClusterAddress, CtaGroup, Direction, Mode, Options, ReduceOp, ReduceType, Tile, check_bulk, check_non_bulk, destinations,
+};
+
+/// One lane's value of an address operand.
+fn address_of(warp: &Warp, lane: usize, (slot, offset): (Slot, i64)) -> Result<u64> {
+    Ok(warp.get(slot, 1 << lane)?[lane].wrapping_add_signed(offset))
+}
+
+fn reduction(op: &str, kind: Option<&str>) -> Result<(ReduceOp, Option<ReduceType>)> {
+    let operation = match op {
+        "add" => ReduceOp::Add,
+        "min" => ReduceOp::Min,
+        "max" => ReduceOp::Max,
+        "inc" => ReduceOp::Inc,
+        "dec" => ReduceOp::Dec,
+        "and" => ReduceOp::And,
+        "or" => ReduceOp::Or,
+        "xor" => ReduceOp::Xor,
+        _ => return Fault::err(Kind::Malformed, format!("reduction {op}")),
+    };
+    let kind = match kind {
+        Some("u32") => Some(ReduceType::U32),
+        Some("s32") => Some(ReduceType::S32),
+        Some("u64") => Some(ReduceType::U64),
+        Some("s64") => Some(ReduceType::S64),
+        Some("f16") => Some(ReduceType::F16),
+        Some("bf16") => Some(ReduceType::Bf16),
+        Some("f32") => Some(ReduceType::F32),
+        Some("f64") => Some(ReduceType::F64),
+        Some("b32") => Some(ReduceType::B32),
+        Some("b64") => Some(ReduceType::B64),
+        _ => None,
+    };
+    Ok((operation, kind))
+}
+
+impl Machine<'_> {
+    fn tensor_map(&mut self, cluster: &Cluster, cta: usize, address: u64) -> Result<TensorMap> {
+        let mut bytes = [0u8; 128];
+        if !address.is_multiple_of(64) {
+            return Fault::err(Kind::TensorMap, format!("tensor map at {address:#x}, not 64-byte aligned"));
+        }
+        match self.locate(cluster, cta, Space::Generic, address)? {
+            Place::Param(offset) => {
+                let Some(found) = self.launch.params.get(offset as usize..offset as usize + 128) else {
+                    return Fault::err(Kind::TensorMap, format!("tensor map at parameter offset {offset:#x}"));
+                };
+                bytes.copy_from_slice(found);
+            }
+            Place::Global(address) => self.memory.read(address, &mut bytes)?,
+            other => return Fault::err(Kind::TensorMap, format!("a tensor map in {other:?}")),
+        }
+        TensorMap::from_bytes(&bytes)
+    }
+
+    pub fn prefetch_map(&mut self, warp: &Warp, mask: u32, address: Slot, offset: i64) -> Result<()> {
+        let _ = (warp.get(address, mask)?, offset);
+        Ok(())
+    }
+
+    pub fn bulk(&mut self, cluster: &mut Cluster, warp: &mut Warp, mask: u32, copy: &AsyncCopy) -> Result<()> {
+        for lane in lanes(mask) {
+            self.bulk_lane(cluster, warp, lane, copy).map_err(|f| super::access::in_lane(f, lane))?;
+        }
+        Ok(())
+    }
+
+    fn bulk_lane(&mut self, cluster: &mut Cluster, warp: &mut Warp, lane: usize, copy: &AsyncCopy) -> Result<()> {
+        let space = if copy.op == BulkOp::Store { Space::Shared } else { Space::SharedCluster };
+        let near = address_of(warp, lane, copy.shared)? & 0xFFFF_FFFF;
+        let near = self.locate(cluster, warp.cta, space, near)?;
+        let (data_cta, offset) = shared_place(near)?;
+        let map = match copy.coordinates.is_empty() {
+            true => None,
+            false => Some(self.tensor_map(cluster, warp.cta, address_of(warp, lane, (copy.map, 0))?)?),
+        };
+        let mut fill = [0u8; 16];
+        let (pieces, bytes) = match &map {
+            Some(map) => {
+                let mut coordinates = Vec::with_capacity(5);
+                for &slot in &copy.coordinates {
+                    coordinates.push(warp.get(slot, 1 << lane)?[lane] as u32 as i32);
+                }
+                let direction = if copy.op == BulkOp::Store { Direction::Store } else { Direction::Load };
+                let mode = if copy.mode == "tile" { Mode::Tile } else { Mode::Rows4 };
+                let tile = Tile::new(map, direction, mode, &coordinates, offset, &Options::default())?;
+                tile.fill(&mut fill);
+                let mut pieces = Vec::with_capacity(tile.bytes() as usize / 16);
+                tile.for_each(|piece| {
+                    pieces.push(Piece { global: piece.global, shared: piece.shared, bytes: piece.bytes });
+                    Ok(())
+                })?;
+                (pieces, tile.bytes())
+            }
+            None => {
+                let bytes = warp.get(copy.bytes, 1 << lane)?[lane] as u32;
+                let far = address_of(warp, lane, copy.global)?;
+                check_bulk(offset.into(), far, bytes)?;
+                let steps = (0..bytes).step_by(16);
+                let piece = |at: u32| Piece { global: Some(far + u64::from(at)), shared: offset + at, bytes: 16 };
+                (steps.map(piece).collect(), bytes)
+            }
+        };
+        let reduce = match &copy.reduce {
+            None => None,
+            Some((op, kind)) => {
+                let (op, kind) = reduction(op, Some(kind))?;
+                let kind = match (&map, kind) {
+                    (Some(map), _) => ReduceType::of_map(map.data_type)?,
+                    (None, Some(kind)) => kind,
+                    (None, None) => return Fault::err(Kind::Malformed, "a reduction without a type"),
+                };
+                op.check(kind, copy.op == BulkOp::Cluster)?;
+                Some((op, kind))
+            }
+        };
+        let pc = warp.groups.iter().find(|g| g.mask >> lane & 1 == 1).map_or(0, |g| g.pc);
+        let issuer = Issuer { cta: warp.cta, warp: warp.index, lane: lane as u32, pc };
+        self.operations += 1;
+        let (id, due) = (self.operations, self.time + self.random.delay());
+        if copy.op == BulkOp::Store {
+            let groups = warp.bulk.entry(lane as u32).or_default();
+            let group = groups.committed + 1;
+            groups.pending.push((group, id, true));
+            let epoch = Epoch::new(warp.bulk_agent, group);
+            let action = Action::StoreRead { pieces, group, reduce };
+            cluster.pending.push(Pending { id, due, issuer, knows: warp.knows.clone(), epoch, action });
+            return Ok(());
+        }
+        let barrier = address_of(warp, lane, copy.barrier)? & 0xFFFF_FFFF;
+        let (barrier_cta, barrier_offset) = self.mbarrier_at(cluster, warp.cta, Space::SharedCluster, barrier)?;
+        let mask = match copy.multicast {
+            Some(slot) => Some(warp.get(slot, 1 << lane)?[lane] as u16),
+            None => None,
+        };
+        let all = destinations(
+            ClusterAddress { cta: data_cta as u32, offset },
+            ClusterAddress { cta: barrier_cta as u32, offset: barrier_offset },
+            mask,
+            if copy.pair { CtaGroup::Two } else { CtaGroup::One },
+            cluster.ctas.len() as u32,
+        )?;
+        let mut targets = Vec::with_capacity(all.len());
+        for destination in all {
+            let (cta, at) = (destination.mbarrier.cta as usize, destination.mbarrier.offset);
+            self.knows_init(cluster, cta, at, &warp.knows)?;
+            let epoch = self.signal_epoch(cluster, cta, at)?;
+            targets.push(Target { cta: destination.data.cta as usize, mbarrier: (cta, at), epoch });
+        }
+        let epoch = targets.first().map_or(Epoch::default(), |t| t.epoch);
+        let action = match copy.op {
+            BulkOp::Cluster => {
+                let from = address_of(warp, lane, copy.global)?;
+                let (from_cta, from) = shared_place(self.locate(cluster, warp.cta, Space::Shared, from & 0xFFFF_FFFF)?)?;
+                if from_cta == data_cta {
+                    return Fault::err(Kind::InvalidOperand, "a shared::cta to shared::cluster copy within one CTA");
+                }
+                Action::Cluster { from, target: targets[0], to: offset, bytes, reduce }
+            }
+            _ => Action::Load { pieces, fill, targets, bytes },
+        };
+        cluster.pending.push(Pending { id, due, issuer, knows: warp.knows.clone(), epoch, action });
+        Ok(())
+    }
+
+    pub fn bulk_commit(&mut self, warp: &mut Warp, mask: u32) {
+        for lane in lanes(mask) {
+            warp.bulk.entry(lane as u32).or_default().committed += 1;
+        }
+    }
+
+    pub fn bulk_wait(&mut self, warp: &mut Warp, mask: u32, pending: u32, read: bool) -> Result<Flow> {
+        let mut covered = 0;
+        for lane in lanes(mask) {
+            let Some(groups) = warp.bulk.get(&(lane as u32)) else { continue };
+            let last = groups.committed.saturating_sub(pending);
+            if groups.pending.iter().any(|&(group, _, reading)| group <= last && (reading || !read)) {
+                return Ok(Flow::Wait(Wait::Bulk { pending, read }));
+            }
+            covered = covered.max(last);
+        }
+        warp.knows.all.raise(warp.bulk_agent, covered);
+        Ok(Flow::Next)
+    }
+
+    /// Non-bulk copies take place at once: a program that does not wait for them is not caught.
+    pub fn copy_async(&mut self, cluster: &mut Cluster, warp: &mut Warp, mask: u32, op: &Op) -> Result<()> {
+        match op {
+            Op::CopyAsync { bytes, shared, global, size } => {
+                for lane in lanes(mask) {
+                    let size = match size {
+                        Some(slot) => Some(warp.get(*slot, 1 << lane)?[lane] as u32),
+                        None => None,
+                    };
+                    let to = address_of(warp, lane, *shared)? & 0xFFFF_FFFF;
+                    let from = address_of(warp, lane, *global)?;
+                    let read = check_non_bulk(to, from, *bytes, size, false, false)? as usize;
+                    let mut data = [0u8; 16];
+                    if read > 0 {
+                        let place = self.locate(cluster, warp.cta, Space::Global, from)?;
+                        self.read(cluster, warp, lane, place, false, &mut data[..read])?;
+                    }
+                    let place = self.locate(cluster, warp.cta, Space::Shared, to)?;
+                    self.write(cluster, warp, lane, place, false, &data[..*bytes as usize])?;
+                }
+                Ok(())
+            }
+            Op::CopyAsyncArrive { .. } => Fault::err(Kind::Unsupported, "cp.async.mbarrier.arrive"),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Shared memory of a CTA: bytes, which of them are written, and who accessed each word last.
+
+use std::collections::HashMap;
+
+use super::clock::{Epoch, Knowledge};
+use crate::error::{Fault, Kind, Result};
+
+/// Where user data starts; the bytes before are the system's.
+pub const RESERVED: u32 = 0x400;
+
+/// How an access reaches memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proxy {
+    Generic,
+    Async,
+}
+
+/// Who accesses, and what happened before it.
+#[derive(Clone, Copy)]
+pub struct Who<'a> {
+    pub epoch: Epoch,
+    pub knows: &'a Knowledge,
+    pub proxy: Proxy,
+    /// One of several atomic operations.
+    pub atomic: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Word {
+    writer: Epoch,
+    readers: [Epoch; 2],
+    /// Bytes that the last writer wrote.
+    bytes: u8,
+    generic: bool,
+    atomic: bool,
+    more: bool,
+}
+
+pub struct Shared {
+    pub bytes: Vec<u8>,
+    valid: Vec<u8>,
+    words: Vec<Word>,
+    /// Readers beyond two.
+    more: HashMap<u32, Vec<Epoch>>,
+}
+
+impl Shared {
+    /// `size` bytes with the reserved ones.
+    pub fn new(size: u32) -> Self {
+        let size = size as usize;
+        let words = vec![Word::default(); size.div_ceil(4)];
+        Shared { bytes: vec![0; size], valid: vec![0; size], words, more: HashMap::new() }
+    }
+
+    pub fn check(&self, offset: u32, bytes: u32) -> Result<()> {
+        if offset < RESERVED || offset as usize + bytes as usize > self.bytes.len() {
+            let end = self.bytes.len();
+            return Fault::err(
+                Kind::OutOfBounds,
+                format!("{bytes} bytes at shared offset {offset:#x}: the CTA has [{RESERVED:#x}, {end:#x})"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Bytes that nothing wrote.
+    pub fn check_written(&self, offset: u32, bytes: u32) -> Result<()> {
+        let range = offset as usize..(offset + bytes) as usize;
+        match self.valid[range].iter().position(|&v| v == 0) {
+            None => Ok(()),
+            Some(at) => Fault::err(
+                Kind::Uninitialised,
+                format!("nothing has written the byte at shared offset {:#x}", offset as usize + at),
+            ),
+        }
+    }
+
+    pub fn is_written(&self, offset: u32, bytes: u32) -> bool {
+        self.valid[offset as usize..(offset + bytes) as usize].iter().all(|&v| v != 0)
+    }
+
+    pub fn mark_written(&mut self, offset: u32, bytes: u32, written: bool) {
+        self.valid[offset as usize..(offset + bytes) as usize].fill(written.into());
+    }
+
+    /// Records a read, or reports the write that it races with.
+    pub fn note_read(&mut self, offset: u32, bytes: u32, who: Who, name: &dyn Fn(Epoch) -> String) -> Result<()> {
+        let (first, last) = (offset / 4, (offset + bytes - 1) / 4);
+        for index in first..=last {
+            let word = &mut self.words[index as usize];
+            if word.writer != who.epoch && !word.writer.never() && word.bytes & mask(offset, bytes, index) != 0 {
+                ordered(word.writer, word.generic, word.atomic, index, who, "written", name)?;
+            }
+            if word.readers[0] == who.epoch {
+                continue;
+            }
+            let free = word.readers.iter().position(|&r| r.never() || r.agent() == who.epoch.agent() || who.knows.all.covers(r));
+            match free {
+                Some(at) => word.readers[at] = who.epoch,
+                None => {
+                    word.more = true;
+                    let more = self.more.entry(index).or_default();
+                    more.retain(|&r| r.agent() != who.epoch.agent() && !who.knows.all.covers(r));
+                    more.push(who.epoch);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Records a write, or reports what it races with.
+    pub fn note_write(&mut self, offset: u32, bytes: u32, who: Who, name: &dyn Fn(Epoch) -> String) -> Result<()> {
+        let (first, last) = (offset / 4, (offset + bytes - 1) / 4);
+        for index in first..=last {
+            let word = &mut self.words[index as usize];
+            let bytes = mask(offset, bytes, index);
+            if word.writer != who.epoch && !word.writer.never() && word.bytes & bytes != 0 && !(word.atomic && who.atomic) {
+                ordered(word.writer, word.generic, word.atomic, index, who, "written", name)?;
+            }
+            // Sub-word neighbours share an entry, so only whole words are checked against readers.
+            if bytes == 15 {
+                for reader in word.readers.iter().filter(|r| !r.never() && r.agent() != who.epoch.agent()) {
+                    if !who.knows.all.covers(*reader) && !(word.atomic && who.atomic) {
+                        return race(*reader, index, "read", name);
+                    }
+                }
+                if word.more {
+                    for reader in self.more.remove(&index).unwrap_or_default() {
+                        if reader.agent() != who.epoch.agent() && !who.knows.all.covers(reader) {
+                            return race(reader, index, "read", name);
+                        }
+                    }
+                    word.more = false;
+                }
+                word.readers = [Epoch::default(); 2];
+            }
+            let same = word.writer == who.epoch;
+            word.writer = who.epoch;
+            word.bytes = if same { word.bytes | bytes } else { bytes };
+            word.generic = who.proxy == Proxy::Generic;
+            word.atomic = who.atomic;
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of word `index` within an access.
+fn mask(offset: u32, bytes: u32, index: u32) -> u8 {
+    let low = offset.saturating_sub(4 * index).min(4);
+    let high = (offset + bytes - 4 * index).min(4);
+    ((1u8 << high) - 1) & !((1u8 << low) - 1)
+}
+
+fn ordered(
+    epoch: Epoch,
+    generic: bool,
+    atomic: bool,
+    index: u32,
+    who: Who,
+    what: &str,
+    name: &dyn Fn(Epoch) -> String,
+) -> Result<()> {
+    let own = epoch.agent() == who.epoch.agent();
+    if !own && !who.knows.all.covers(epoch) && !(atomic && who.atomic) {
+        return race(epoch, index, what, name);
+    }
+    if generic && who.proxy == Proxy::Async && !who.knows.fenced.covers(epoch) {
+        return Fault::err(
+            Kind::MissingProxyFence,
+            format!(
+                "shared offset {:#x} was {what} through the generic proxy by {}, and no fence.proxy.async lies between",
+                4 * index,
+                name(epoch)
+            ),
+        );
+    }
+    Ok(())
+}
+
+fn race<T>(epoch: Epoch, index: u32, what: &str, name: &dyn Fn(Epoch) -> String) -> Result<T> {
+    Fault::err(
+        Kind::Race,
+        format!("shared offset {:#x} was {what} by {}, and nothing orders the two accesses", 4 * index, name(epoch)),
+    )
+}

@@ -1,0 +1,192 @@
+//! The state of clusters, CTAs and warps.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::clock::{Agent, Clock, Epoch, Knowledge};
+use super::shared::Shared;
+use crate::mbarrier::Mbarriers;
+use crate::program::{Lanes, Slot};
+
+/// What a group of lanes waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The other lanes of a mask.
+    Lanes(u32),
+    Barrier { id: u32, arrived: u32, needed: u32 },
+    Cluster,
+    Mbarrier { cta: u32, offset: u32, parity: Option<u32> },
+    Wgmma { pending: u32 },
+    Bulk { pending: u32, read: bool },
+    Registers { wanted: u32, free: i64 },
+}
+
+/// Lanes that are at the same instruction.
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub pc: u32,
+    pub mask: u32,
+    pub wait: Option<Wait>,
+    /// `Cluster::changes` when it last tried.
+    pub tried: u64,
+    /// Generation of the barrier that it has arrived at.
+    pub token: Option<u64>,
+}
+
+/// Bulk groups of one lane.
+#[derive(Clone, Debug, Default)]
+pub struct BulkGroups {
+    pub committed: u32,
+    /// Operations of which something is left: their group, identity, and whether the source is still read.
+    pub pending: Vec<(u32, u64, bool)>,
+}
+
+pub struct Warp {
+    pub index: u32,
+    pub cta: usize,
+    pub registers: Vec<Lanes>,
+    /// Lanes in which a register has a value.
+    pub valid: Vec<u32>,
+    /// When it was last written, in instructions of the warp.
+    pub stamps: Vec<u32>,
+    /// Twice the wgmma group that holds a register, plus 1 if it is an accumulator; 0: none.
+    pub busy: Vec<u32>,
+    pub busy_list: Vec<Slot>,
+    pub predicates: Vec<u32>,
+    pub predicates_valid: Vec<u32>,
+    pub groups: Vec<Group>,
+    pub live: u32,
+    pub agent: Agent,
+    /// Its bulk groups, as an agent.
+    pub bulk_agent: Agent,
+    pub knows: Knowledge,
+    pub instructions: u32,
+    /// `instructions` at the last wgmma.fence.
+    pub fenced_at: Option<u32>,
+    pub wgmma_issued: u64,
+    pub wgmma_group: u32,
+    pub wgmma_open: bool,
+    pub bulk: HashMap<u32, BulkGroups>,
+    pub max_registers: u32,
+    /// Generation of the cluster barrier that it has arrived at.
+    pub cluster_token: Option<u64>,
+    pub local: Vec<u8>,
+}
+
+impl Warp {
+    pub fn epoch(&self) -> Epoch {
+        Epoch::new(self.agent, self.knows.all.get(self.agent))
+    }
+
+    /// Starts a new epoch: what follows is not covered by what was released before.
+    pub fn advance(&mut self) {
+        let clock = self.knows.all.get(self.agent) + 1;
+        self.knows.all.raise(self.agent, clock);
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Barrier {
+    pub generation: u64,
+    pub arrived: u32,
+    pub needed: u32,
+    /// Warps that arrived in this generation, with the lanes.
+    pub warps: Vec<(u32, u32)>,
+    pub knows: Knowledge,
+    pub released: Knowledge,
+    pub reduce: bool,
+    pub value: u32,
+    pub result: u32,
+}
+
+/// Ordering that an mbarrier carries.
+#[derive(Clone, Debug)]
+pub struct BarrierClock {
+    pub agent: Agent,
+    /// Where and when it was initialised.
+    pub init: Epoch,
+    pub arriving: Knowledge,
+    pub released: Knowledge,
+    /// Asynchronous operations that will signal it.
+    pub incoming: u32,
+}
+
+/// A wgmma that the warps of a warpgroup have begun to issue.
+#[derive(Clone, Debug)]
+pub struct Issued {
+    pub pc: u32,
+    pub a: u64,
+    pub b: u64,
+    pub scale_d: bool,
+    pub warps: u32,
+    pub group: u32,
+    pub due: u64,
+    pub knows: Knowledge,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Warpgroup {
+    pub queue: VecDeque<Issued>,
+    /// Number of the first of the queue.
+    pub first: u64,
+    pub agent: Agent,
+}
+
+pub struct Cta {
+    pub id: [u32; 3],
+    pub rank: u32,
+    pub shared: Shared,
+    pub mbarriers: Mbarriers,
+    /// Bytes from the first to the last mbarrier.
+    pub mbarrier_range: (u32, u32),
+    pub clocks: HashMap<u32, BarrierClock>,
+    pub barriers: [Barrier; 16],
+    pub warps: Vec<Option<Warp>>,
+    pub warpgroups: Vec<Warpgroup>,
+    pub free_registers: i64,
+    pub live_warps: u32,
+    pub exited: bool,
+}
+
+pub struct Cluster {
+    pub index: [u32; 3],
+    pub number: u32,
+    pub ctas: Vec<Cta>,
+    pub barrier: Barrier,
+    pub pending: Vec<super::asynchronous::Pending>,
+    /// Counts what may let a waiting warp go on.
+    pub changes: u64,
+    pub agents: Vec<String>,
+}
+
+impl Cluster {
+    pub fn new_agent(&mut self, name: String) -> Agent {
+        self.agents.push(name);
+        self.agents.len() as u32 - 1
+    }
+
+    pub fn agent_name(&self, epoch: Epoch) -> String {
+        self.agents.get(epoch.agent() as usize).cloned().unwrap_or_default()
+    }
+
+    pub fn done(&self) -> bool {
+        self.ctas.iter().all(|cta| cta.live_warps == 0) && self.pending.is_empty()
+    }
+}
+
+impl Barrier {
+    /// Ends a generation.
+    pub fn complete(&mut self) {
+        self.generation += 1;
+        self.released = std::mem::take(&mut self.knows);
+        (self.arrived, self.needed, self.reduce) = (0, 0, false);
+        self.result = self.value;
+        self.warps.clear();
+    }
+}
+
+/// Clocks of agents that never act are left out of every join.
+pub fn initial_knowledge(agent: Agent) -> Knowledge {
+    let mut all = Clock::default();
+    all.raise(agent, 1);
+    Knowledge { all, fenced: Clock::default() }
+}

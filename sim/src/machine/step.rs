@@ -1,0 +1,366 @@
+//! One instruction of one group of lanes.
+
+use super::Machine;
+use super::state::{Cluster, Group, Wait, Warp};
+use crate::error::{Fault, Kind, Result};
+use crate::program::{Lanes, Op, Pred, Slot, insert, lop3};
+use crate::ptx::Special;
+
+/// How a group goes on.
+pub enum Flow {
+    Next,
+    /// Try the instruction again when something has changed.
+    Wait(Wait),
+}
+
+impl Group {
+    /// Waits for lanes of its own warp, which wake it themselves.
+    pub fn stuck(&self) -> bool {
+        matches!(self.wait, Some(Wait::Lanes(_)))
+    }
+}
+
+/// Lanes of a mask.
+pub fn lanes(mask: u32) -> impl Iterator<Item = usize> {
+    let mut rest = mask;
+    std::iter::from_fn(move || {
+        let lane = (rest != 0).then_some(rest.trailing_zeros() as usize)?;
+        rest &= rest - 1;
+        Some(lane)
+    })
+}
+
+impl Warp {
+    /// The register, if these lanes have a value in it.
+    pub fn get(&self, slot: Slot, mask: u32) -> Result<&Lanes> {
+        if mask & !self.valid[slot as usize] != 0 {
+            return self.missing(slot, mask);
+        }
+        Ok(&self.registers[slot as usize])
+    }
+
+    #[cold]
+    fn missing<T>(&self, slot: Slot, mask: u32) -> Result<T> {
+        if self.busy[slot as usize] != 0 {
+            return Fault::err(
+                Kind::NotWaited,
+                format!("a register is touched while wgmma group {} holds it", self.busy[slot as usize] / 2),
+            );
+        }
+        let lane = (mask & !self.valid[slot as usize]).trailing_zeros();
+        Fault::err(Kind::Uninitialised, format!("lane {lane} reads a register that nothing has written"))
+    }
+
+    pub fn set(&mut self, slot: Slot, mask: u32, value: &Lanes) -> Result<()> {
+        let at = slot as usize;
+        if !self.busy_list.is_empty() && self.busy[at] != 0 {
+            return self.missing(slot, mask);
+        }
+        let register = &mut self.registers[at];
+        if mask == u32::MAX {
+            *register = *value;
+        } else {
+            for lane in lanes(mask) {
+                register[lane] = value[lane];
+            }
+        }
+        self.valid[at] |= mask;
+        self.stamps[at] = self.instructions;
+        Ok(())
+    }
+
+    pub fn predicate(&self, (p, negate): (Pred, bool), mask: u32) -> Result<u32> {
+        let at = p as usize;
+        if mask & !self.predicates_valid[at] != 0 {
+            return Fault::err(Kind::Uninitialised, "a predicate that nothing has written");
+        }
+        Ok(if negate { !self.predicates[at] } else { self.predicates[at] })
+    }
+
+    pub fn set_predicate(&mut self, p: Pred, mask: u32, value: u32) {
+        let at = p as usize;
+        self.predicates[at] = self.predicates[at] & !mask | value & mask;
+        self.predicates_valid[at] |= mask;
+    }
+
+    /// The one value of a register in these lanes.
+    pub fn uniform(&self, slot: Slot, mask: u32, what: &str) -> Result<u64> {
+        let register = self.get(slot, mask)?;
+        let first = register[mask.trailing_zeros() as usize & 31];
+        match lanes(mask).find(|&lane| register[lane] != first) {
+            None => Ok(first),
+            Some(lane) => Fault::err(
+                Kind::Divergence,
+                format!("{what} differs among lanes: {first:#x}, but {:#x} in lane {lane}", register[lane]),
+            ),
+        }
+    }
+}
+
+impl Machine<'_> {
+    pub fn step(&mut self, cluster: &mut Cluster, warp: &mut Warp, group: usize) -> Result<()> {
+        let launch = self.launch;
+        let pc = warp.groups[group].pc;
+        let inst = &launch.kernel.code[pc as usize];
+        let whole = warp.groups[group].mask;
+        let mask = match inst.guard {
+            Some((p, negate)) => whole & warp.predicate((p, negate), whole)?,
+            None => whole,
+        };
+        if mask == 0 {
+            self.go_on(warp, group, pc + 1);
+            return Ok(());
+        }
+        match &inst.op {
+            Op::Branch { target } => {
+                if mask == whole {
+                    self.go_on(warp, group, *target);
+                } else {
+                    let taken = Group { pc: *target, mask, wait: None, tried: 0, token: None };
+                    warp.groups[group].mask = whole & !mask;
+                    warp.groups.push(taken);
+                    self.go_on(warp, group, pc + 1);
+                    let last = warp.groups.len() - 1;
+                    self.meet(warp, last);
+                }
+                return Ok(());
+            }
+            Op::Exit => return self.exit(cluster, warp, group, mask),
+            _ => {}
+        }
+        // A value written by part of the lanes is fine; what the whole warp must execute together is checked there.
+        match self.execute(cluster, warp, group, mask, &inst.op)? {
+            Flow::Next => self.go_on(warp, group, pc + 1),
+            Flow::Wait(wait) => {
+                let group = &mut warp.groups[group];
+                (group.wait, group.tried) = (Some(wait), cluster.changes);
+            }
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, warp: &mut Warp, group: usize, pc: u32) {
+        let g = &mut warp.groups[group];
+        (g.pc, g.wait, g.token) = (pc, None, None);
+        if warp.groups.len() > 1 {
+            self.meet(warp, group);
+        }
+    }
+
+    /// Joins a group with another at the same instruction.
+    fn meet(&mut self, warp: &mut Warp, group: usize) {
+        let (pc, mask) = (warp.groups[group].pc, warp.groups[group].mask);
+        let other = (0..warp.groups.len()).find(|&i| {
+            i != group && warp.groups[i].pc == pc && warp.groups[i].token.is_none() && !warp.groups[i].elsewhere()
+        });
+        if let Some(other) = other {
+            let joined = &mut warp.groups[other];
+            joined.mask |= mask;
+            joined.wait = None;
+            warp.groups.swap_remove(group);
+        }
+    }
+
+    fn exit(&mut self, cluster: &mut Cluster, warp: &mut Warp, group: usize, mask: u32) -> Result<()> {
+        if !warp.busy_list.is_empty() {
+            return Fault::err(Kind::Exit, "a warp exits with wgmma groups that it has not waited for");
+        }
+        if lanes(mask).any(|lane| warp.bulk.get(&(lane as u32)).is_some_and(|b| b.pending.iter().any(|p| p.2))) {
+            return Fault::err(Kind::Exit, "a thread exits while its bulk copies still read shared memory");
+        }
+        warp.live &= !mask;
+        let g = &mut warp.groups[group];
+        g.mask &= !mask;
+        if g.mask == 0 {
+            warp.groups.swap_remove(group);
+        } else {
+            self.go_on(warp, group, warp.groups[group].pc + 1);
+        }
+        for other in warp.groups.iter_mut().filter(|g| g.stuck()) {
+            other.wait = None;
+        }
+        if warp.live == 0 {
+            self.warp_ended(cluster, warp)?;
+        }
+        self.progress = self.time;
+        Ok(())
+    }
+
+    /// Whether all live lanes that `wanted` names are in this group; otherwise it has to wait for them.
+    pub fn together(&self, warp: &Warp, mask: u32, wanted: u32) -> Option<Flow> {
+        (warp.live & wanted & !mask != 0).then_some(Flow::Wait(Wait::Lanes(wanted & warp.live)))
+    }
+
+    fn execute(&mut self, cluster: &mut Cluster, warp: &mut Warp, group: usize, mask: u32, op: &Op) -> Result<Flow> {
+        let mut out: Lanes = [0; 32];
+        match op {
+            Op::Map { f, d, s, count } => {
+                for &source in &s[..usize::from(*count)] {
+                    warp.get(source, mask)?;
+                }
+                let [a, b, c] = s.map(|slot| &warp.registers[slot as usize]);
+                f(&mut out, a, b, c);
+                warp.set(*d, mask, &out)?;
+            }
+            Op::Move { d, s } => {
+                // Copying what has no value is not yet a use of it; compilers do so with undefined values.
+                if warp.busy[*s as usize] != 0 {
+                    warp.get(*s, mask)?;
+                }
+                let (value, valid) = (warp.registers[*s as usize], warp.valid[*s as usize]);
+                warp.set(*d, mask, &value)?;
+                warp.valid[*d as usize] &= valid | !mask;
+            }
+            Op::Move128 { d, s } => {
+                for half in 0..2 {
+                    let value = *warp.get(s + half, mask)?;
+                    warp.set(d + half, mask, &value)?;
+                }
+            }
+            Op::Varying { d, special } => {
+                let value = match special {
+                    Special::Clock => self.time & 0xFFFF_FFFF,
+                    _ => self.time,
+                };
+                warp.set(*d, mask, &[value; 32])?;
+            }
+            Op::Select { d, a, b, p, negate } => {
+                let choice = warp.predicate((*p, *negate), mask)?;
+                let (va, vb) = (&warp.registers[*a as usize], &warp.registers[*b as usize]);
+                for lane in 0..32 {
+                    out[lane] = if choice >> lane & 1 == 1 { va[lane] } else { vb[lane] };
+                }
+                if warp.busy[*a as usize] != 0 || warp.busy[*b as usize] != 0 {
+                    warp.get(*a, mask)?;
+                    warp.get(*b, mask)?;
+                }
+                let valid = choice & warp.valid[*a as usize] | !choice & warp.valid[*b as usize];
+                warp.set(*d, mask, &out)?;
+                warp.valid[*d as usize] &= valid | !mask;
+            }
+            Op::Compare { f, p, q, a, b, combine } => {
+                let mut result = f(warp.get(*a, mask)?, warp.get(*b, mask)?);
+                let mut other = !result;
+                if let Some((op, c, negate)) = combine {
+                    let c = warp.predicate((*c, *negate), mask)?;
+                    (result, other) = (op.apply(result, c), op.apply(other, c));
+                }
+                if let Some(p) = p {
+                    warp.set_predicate(*p, mask, result);
+                }
+                if let Some(q) = q {
+                    warp.set_predicate(*q, mask, other);
+                }
+            }
+            Op::Logic { op, d, a, b } => {
+                let value = op.apply(warp.predicate(*a, mask)?, warp.predicate(*b, mask)?);
+                warp.set_predicate(*d, mask, value);
+            }
+            Op::SetPredicate { d, s } => {
+                let value = match s {
+                    Ok(p) => warp.predicate(*p, mask)?,
+                    Err(value) => u32::from(*value).wrapping_neg(),
+                };
+                warp.set_predicate(*d, mask, value);
+            }
+            Op::ConvertValue { c, d, a, b } => {
+                let (va, vb) = (warp.get(*a, mask)?, warp.get(*b, mask)?);
+                for lane in lanes(mask) {
+                    out[lane] = c.apply(va[lane], vb[lane]);
+                }
+                warp.set(*d, mask, &out)?;
+            }
+            Op::Lop3 { d, s, table } => {
+                let [a, b, c] = [warp.get(s[0], mask)?, warp.get(s[1], mask)?, warp.get(s[2], mask)?];
+                for lane in 0..32 {
+                    out[lane] = lop3(a[lane] as u32, b[lane] as u32, c[lane] as u32, *table).into();
+                }
+                warp.set(*d, mask, &out)?;
+            }
+            Op::Insert { d, a, b, position, length, bits } => {
+                let [a, b] = [warp.get(*a, mask)?, warp.get(*b, mask)?];
+                let [p, l] = [warp.get(*position, mask)?, warp.get(*length, mask)?];
+                for lane in 0..32 {
+                    out[lane] = insert(a[lane], b[lane], p[lane], l[lane], *bits);
+                }
+                warp.set(*d, mask, &out)?;
+            }
+            Op::Split { d, s, bits } => {
+                let value = *warp.get(*s, mask)?;
+                for (part, d) in d.iter().enumerate() {
+                    let Some(d) = d else { continue };
+                    for lane in 0..32 {
+                        out[lane] = value[lane] >> (*bits * part as u32) & u64::MAX >> (64 - bits);
+                    }
+                    warp.set(*d, mask, &out)?;
+                }
+            }
+            Op::Join { d, s, bits } if *bits == 64 => {
+                for (half, s) in s.iter().enumerate() {
+                    let value = *warp.get(*s, mask)?;
+                    warp.set(d + half as u32, mask, &value)?;
+                }
+            }
+            Op::Join { d, s, bits } => {
+                for (part, s) in s.iter().enumerate() {
+                    let value = warp.get(*s, mask)?;
+                    for lane in 0..32 {
+                        out[lane] |= (value[lane] & u64::MAX >> (64 - bits)) << (*bits * part as u32);
+                    }
+                }
+                warp.set(*d, mask, &out)?;
+            }
+            Op::Nop | Op::GridWait => {}
+            Op::Trap => return Fault::err(Kind::Trap, "the program traps"),
+            Op::Load { .. } | Op::Store { .. } | Op::Convert { .. } | Op::MapRank { .. } | Op::GetRank { .. } => {
+                self.memory_access(cluster, warp, mask, op)?;
+            }
+            Op::LoadMatrix { .. } | Op::StoreMatrix { .. } => {
+                if let Some(wait) = self.together(warp, mask, u32::MAX) {
+                    return Ok(wait);
+                }
+                self.matrix_access(cluster, warp, mask, op)?;
+            }
+            Op::Atomic { .. } => self.atomic(cluster, warp, mask, op)?,
+            Op::Barrier { .. } | Op::ClusterArrive { .. } | Op::ClusterWait | Op::SetMaxRegisters { .. } => {
+                return self.barrier(cluster, warp, group, mask, op);
+            }
+            Op::Mbarrier { op, space, address, offset } => {
+                return self.mbarrier(cluster, warp, mask, op, *space, (*address, *offset));
+            }
+            Op::Fence { proxy, any } => {
+                if proxy.is_some() || *any {
+                    warp.knows.fence();
+                    warp.advance();
+                }
+            }
+            Op::FenceMbarrierInit => {}
+            Op::WarpSync { .. }
+            | Op::Shuffle { .. }
+            | Op::Vote { .. }
+            | Op::Match { .. }
+            | Op::Reduce { .. }
+            | Op::Elect { .. }
+            | Op::ActiveMask { .. } => return self.exchange(warp, mask, op),
+            Op::Bulk(copy) => self.bulk(cluster, warp, mask, copy)?,
+            Op::BulkCommit => self.bulk_commit(warp, mask),
+            Op::BulkWait { pending, read } => return self.bulk_wait(warp, mask, *pending, *read),
+            Op::CopyAsync { .. } | Op::CopyAsyncCommit | Op::CopyAsyncWait { .. } | Op::CopyAsyncArrive { .. } => {
+                self.copy_async(cluster, warp, mask, op)?;
+            }
+            Op::PrefetchMap { address, offset } => self.prefetch_map(warp, mask, *address, *offset)?,
+            Op::Wgmma(_) | Op::WgmmaFence | Op::WgmmaCommit | Op::WgmmaWait { .. } => {
+                return self.wgmma(cluster, warp, group, mask, op);
+            }
+            Op::Branch { .. } | Op::Exit => {}
+        }
+        Ok(Flow::Next)
+    }
+}
+
+impl Group {
+    /// Waits for something that lanes which join now have not asked for.
+    fn elsewhere(&self) -> bool {
+        self.wait.is_some() && !self.stuck()
+    }
+}
