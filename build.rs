@@ -14,9 +14,7 @@ type Result<T> = std::result::Result<T, String>;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     soname();
-    if env::var_os("CARGO_FEATURE_CUDA").is_some()
-        && let Err(error) = kernels()
-    {
+    if let Err(error) = kernels() {
         println!("cargo::error={}", error.trim_end().replace('\n', "\ncargo::error="));
     }
 }
@@ -39,9 +37,14 @@ struct Unit {
     archs: Vec<String>,
 }
 
-/// Compiles every unit, as many at a time as cargo grants, and writes `images.rs`.
+/// Compiles every unit, as many at a time as cargo grants, and writes `images.rs`: the table of all images, empty
+/// without the feature `cuda`.
 fn kernels() -> Result<()> {
     let out = PathBuf::from(env::var("OUT_DIR").map_err(|e| e.to_string())?);
+    let images = out.join("images.rs");
+    if env::var_os("CARGO_FEATURE_CUDA").is_none() {
+        return fs::write(images, "&[]").map_err(|e| format!("images.rs: {e}"));
+    }
     let nvcc = find_nvcc(&out)?;
     println!("cargo::rerun-if-env-changed=JFA_CUDA_ARCHS");
     println!("cargo::rerun-if-env-changed=JFA_LINEINFO");
@@ -81,7 +84,7 @@ fn kernels() -> Result<()> {
     for file in dependencies {
         println!("cargo::rerun-if-changed={file}");
     }
-    fs::write(out.join("images.rs"), table).map_err(|e| format!("images.rs: {e}"))
+    fs::write(images, table).map_err(|e| format!("images.rs: {e}"))
 }
 
 /// The planner runs on every architecture; `kernels/sm90/PHASE/instantiations/VARIANT.cu` on its own.

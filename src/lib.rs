@@ -9,7 +9,6 @@
 
 pub mod capi;
 pub mod cpu;
-#[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod error;
 pub mod logging;

@@ -4,7 +4,6 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use crate::cpu;
-#[cfg(feature = "cuda")]
 use crate::cuda;
 use crate::error::{Error, Result, Status};
 use crate::problem::{ALIGNMENT, Device, Dtype, Problem};
@@ -149,7 +148,6 @@ pub struct Info {
 #[derive(Debug)]
 enum Backend {
     Cpu(cpu::Plan),
-    #[cfg(feature = "cuda")]
     Cuda(Box<cuda::Plan>),
 }
 
@@ -171,12 +169,7 @@ impl Plan {
         problem.validate()?;
         let backend = match problem.device {
             Device::Cpu => Backend::Cpu(cpu::Plan::new(&problem, workers)?),
-            #[cfg(feature = "cuda")]
             Device::Cuda(ordinal) => Backend::Cuda(Box::new(cuda::Plan::new(&problem, ordinal, workers)?)),
-            #[cfg(not(feature = "cuda"))]
-            Device::Cuda(_) => {
-                return Err(Error::new(Status::Unsupported, "device_type is CUDA, but this build has no CUDA kernels"));
-            }
         };
         log::debug!("plan created: {problem:?}");
         let none = Error::new(Status::NotReady, "the plan has no batch: call jfa_plan_update first");
@@ -201,7 +194,6 @@ impl Plan {
             unsafe {
                 match &mut self.backend {
                     Backend::Cpu(plan) => plan.update(&self.problem, batch)?,
-                    #[cfg(feature = "cuda")]
                     Backend::Cuda(plan) => plan.update(&self.problem, batch, stream)?,
                 }
             }
@@ -245,7 +237,6 @@ impl Plan {
         let extent = self.extent()?;
         match &self.backend {
             Backend::Cpu(plan) => Ok(plan.info(&self.problem)),
-            #[cfg(feature = "cuda")]
             Backend::Cuda(plan) => plan.info(&self.problem, &extent),
         }
     }
@@ -258,7 +249,6 @@ impl Plan {
         self.extent()?;
         match &self.backend {
             Backend::Cpu(_) => Ok(()),
-            #[cfg(feature = "cuda")]
             Backend::Cuda(plan) => plan.check(),
         }
     }
@@ -275,7 +265,6 @@ impl Plan {
                 plan.carve_forward(&self.problem, &mut forward);
                 plan.carve_backward(&self.problem, &mut backward);
             }
-            #[cfg(feature = "cuda")]
             Backend::Cuda(plan) => {
                 plan.carve_forward(&self.problem, &mut forward);
                 plan.carve_backward(&self.problem, &mut backward);
@@ -310,7 +299,6 @@ impl Plan {
         unsafe {
             match &self.backend {
                 Backend::Cpu(plan) => plan.forward(&self.problem, &args, &mut carver),
-                #[cfg(feature = "cuda")]
                 Backend::Cuda(plan) => plan.forward(&self.problem, &extent, &args, stream)?,
             }
         }
@@ -350,7 +338,6 @@ impl Plan {
         unsafe {
             match &self.backend {
                 Backend::Cpu(plan) => plan.backward(&self.problem, &args, &mut carver),
-                #[cfg(feature = "cuda")]
                 Backend::Cuda(plan) => plan.backward(&self.problem, &args, stream)?,
             }
         }

@@ -75,9 +75,10 @@ fn unique(tiles: impl Iterator<Item = Tile>) -> Result<BTreeSet<Tile>, TestCaseE
 
 fn check_forward(p: &Problem, sequences: &[Sequence], block_m: i64, workers: u32) -> Result<(), TestCaseError> {
     let schedule = ForwardSchedule::new(p, sequences, block_m, workers);
-    prop_assert!(schedule.workers >= 1 && schedule.workers <= workers);
-    prop_assert_eq!(schedule.workers % schedule.group, 0);
-    let done = unique((0..schedule.workers).flat_map(|worker| schedule.worker(worker)))?;
+    let deal = schedule.deal;
+    prop_assert!(deal.workers >= 1 && deal.workers <= workers);
+    prop_assert_eq!(deal.workers % deal.group == 0, deal.stride == 0);
+    let done = unique((0..deal.workers).flat_map(|worker| schedule.worker(worker)))?;
     let mut valid = BTreeSet::new();
     let mut blind = BTreeSet::new();
     for (batch, s) in sequences.iter().enumerate() {
@@ -100,10 +101,10 @@ fn check_forward(p: &Problem, sequences: &[Sequence], block_m: i64, workers: u32
     }))?;
     prop_assert_eq!(&keyless, &blind);
 
-    // A worker of a full group stays on one head and, without a mask, on one block of queries.
-    if schedule.group > 1 {
-        prop_assert_eq!(u64::from(schedule.group), schedule.width());
-        for worker in 0..schedule.workers {
+    // A worker of a lane stays on one head and, without a mask, on one block of queries.
+    if deal.group > 1 {
+        prop_assert_eq!(u64::from(deal.group), schedule.width());
+        for worker in 0..deal.workers / deal.group * deal.group {
             let mut places = schedule.worker(worker).map(|tile| (tile.head, tile.block));
             if let (Some(first), 2..) = (places.next(), schedule.blocks_per_entry) {
                 prop_assert!(places.all(|place| place == first));
@@ -117,7 +118,8 @@ fn check_forward(p: &Problem, sequences: &[Sequence], block_m: i64, workers: u32
         .collect();
     prop_assert!(costs.is_sorted_by(|a, b| a >= b), "entries are not sorted by class: {costs:?}");
     // Nobody waits for a worker that has two tiles more than itself.
-    let counts: Vec<usize> = (0..schedule.workers).map(|worker| schedule.worker(worker).count()).collect();
+    let in_lanes = deal.workers / deal.group * deal.group;
+    let counts: Vec<usize> = (0..in_lanes).map(|worker| schedule.worker(worker).count()).collect();
     let (least, most) = (counts.iter().min().unwrap_or(&0), counts.iter().max().unwrap_or(&0));
     prop_assert!(most - least <= 1, "tiles per worker: {counts:?}");
     Ok(())
@@ -246,7 +248,7 @@ fn assert_forward_even(what: &str, p: &Problem, sequences: &[Sequence], block_m:
     for workers in [132, 148] {
         let schedule = ForwardSchedule::new(p, sequences, block_m, workers);
         let cost = |tile| keys(p, sequences, block_m, tile);
-        let load = Load::of(schedule.workers, |worker| schedule.worker(worker), cost);
+        let load = Load::of(schedule.deal.workers, |worker| schedule.worker(worker), cost);
         let costs = (0..schedule.num_tiles()).map(|index| cost(schedule.tile(index))).collect();
         assert_even(what, load, costs, workers);
     }

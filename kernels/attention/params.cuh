@@ -51,13 +51,15 @@ struct PlanState {
 
 // The order of the forward; see src/schedule/forward.rs.
 struct ForwardSchedule {
-  const PlanState* state;       // [1]
-  const Sequence* sequences;    // [batch]
-  const Entry* entries;         // [forward_entries + keyless_entries], longest first
-  uint32_t heads;               // query heads
-  uint32_t blocks_per_entry;    // query blocks of an entry
-  uint32_t workers;             // CTAs that get tiles
-  uint32_t group;               // adjacent CTAs that move together
+  const PlanState* state;     // [1]
+  const Sequence* sequences;  // [batch]
+  const Entry* entries;       // [forward_entries + keyless_entries], longest first
+  uint32_t heads;             // query heads
+  uint32_t blocks_per_entry;  // query blocks of an entry
+  uint32_t workers;           // CTAs that get tiles
+  uint32_t group;             // adjacent CTAs that move together, one lane
+  uint32_t stride;            // every stride-th entry goes to the CTAs beyond the last lane; 0 if there are none
+  uint32_t padding;
 };
 
 // A sliding window; see src/problem.rs. Unbounded sides are kUnbounded.

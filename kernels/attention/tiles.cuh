@@ -52,16 +52,29 @@ __device__ __forceinline__ ForwardTile forward_tile(const ForwardParams& p, uint
   return t;
 }
 
-// Calls `visit(index)` for every tile of this CTA, in its order.
+// Calls `visit(index)` for every tile of this CTA, in its order; see ForwardSchedule::worker in
+// src/schedule/forward.rs.
 template <typename Visit>
 __device__ __forceinline__ void walk_forward_tiles(const ForwardSchedule& s, Visit visit) {
-  const uint32_t tiles = s.state->forward_entries * s.heads * s.blocks_per_entry;
+  const uint32_t width = s.heads * s.blocks_per_entry, entries = s.state->forward_entries;
+  const uint32_t shared = s.stride == 0 ? 0 : entries / s.stride;
   const uint32_t lanes = s.workers / s.group, lane = blockIdx.x / s.group, member = blockIdx.x % s.group;
-  const uint32_t round_tiles = lanes * s.group;
-  for (uint32_t round = 0; round * round_tiles < tiles; ++round) {
-    const uint32_t position = round * lanes + (round % 2 == 0 ? lane : lanes - 1 - lane);
-    const uint32_t index = position * s.group + member;
-    if (index < tiles) visit(index);
+  const bool other = lane == lanes;  // beyond the last lane
+  const uint32_t others = s.workers % s.group;
+  const uint32_t first_place = other ? member * width / others : 0;
+  const uint32_t tiles = (entries - shared) * width;
+  const uint32_t rounds = other ? ((member + 1) * width / others - first_place) * shared
+                                : (tiles + lanes * s.group - 1) / (lanes * s.group);
+  for (uint32_t round = 0; round < rounds; ++round) {
+    uint32_t index;
+    if (other) {
+      index = (round % shared * s.stride + s.stride - 1) * width + first_place + round / shared;
+    } else {
+      index = (round * lanes + (round % 2 == 0 ? lane : lanes - 1 - lane)) * s.group + member;
+      if (index >= tiles) continue;
+      if (s.stride != 0) index += index / width / (s.stride - 1) * width;
+    }
+    visit(index);
   }
 }
 

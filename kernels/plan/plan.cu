@@ -1,4 +1,7 @@
-// The planner: from the offsets of a batch in device memory to its tile lists, in one CTA. Device twin of src/schedule.
+// The planner: from the offsets of a batch in device memory to its tile lists, in one cluster. Device twin of
+// src/schedule. Every warp has a contiguous share of the sequences, so that its entries stay in their order.
+#include <cooperative_groups.h>
+
 #include "attention/params.cuh"
 
 namespace jfa {
@@ -10,7 +13,9 @@ constexpr int kClasses = 1024;  // cost classes 1 .. kClasses of the forward; cl
 
 struct Shared {
   uint32_t counts[kWarps][kClasses + 1];  // entries of each class in the share of each warp, then where they go
+  uint32_t totals[kClasses + 1];          // of all warps of the CTA
   uint32_t backward[kWarps], unseen[kWarps];
+  uint32_t backward_total, unseen_total;
   uint32_t scan[kWarps];
   unsigned long long first_error;
 };
@@ -127,98 +132,26 @@ __device__ void for_each_item(int count, Visit visit) {
   }
 }
 
-// Visits the sequences of this warp's share, 32 at a time.
+// Visits the sequences of this warp's share, 32 at a time: visit(first, number).
 template <typename Visit>
 __device__ void for_each_group(const PlanParams& p, Visit visit) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int share = blocks(blocks(p.batch, 32), kWarps) * 32, begin = warp * share;
-  const int end = min(begin + share, p.batch);
-  for (int base = begin; base < end; base += 32) {
-    const int b = base + lane;
-    visit(base, b < end ? p.sequences[b] : Sequence{});
-  }
+  const int share = blocks(blocks(p.batch, 32), kWarps * gridDim.x) * 32;
+  const int begin = (blockIdx.x * kWarps + threadIdx.x / 32) * share, end = min(begin + share, p.batch);
+  for (int base = begin; base < end; base += 32) visit(base, min(end - base, 32));
 }
 
-}  // namespace
+// The sequence of this lane, or an empty one.
+__device__ Sequence load_sequence(const PlanParams& p, int base, int count) {
+  const int lane = threadIdx.x % 32;
+  return lane < count ? p.sequences[base + lane] : Sequence{};
+}
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) jfa_plan_update_kernel(const __grid_constant__ PlanParams p) {
-  extern __shared__ __align__(16) uint8_t memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
+// Writes this warp's share of the lists, in the order of the sequences within each class.
+__device__ void write_lists(const PlanParams& p, Shared& shared, uint32_t backward_base, uint32_t unseen_base) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-
-  // 1. Read and check.
-  if (threadIdx.x == 0) shared.first_error = ~0ull;
-  for (int i = threadIdx.x; i < kWarps * (kClasses + 1); i += kThreads) (&shared.counts[0][0])[i] = 0;
-  __syncthreads();
-  for (int b = threadIdx.x; b < p.batch; b += kThreads) {
-    Sequence sequence;
-    if (read_sequence(p, b, sequence).error != PlanError::kNone) {
-      atomicMin(&shared.first_error, static_cast<unsigned long long>(b));
-    } else {
-      p.sequences[b] = sequence;
-    }
-  }
-  __syncthreads();
-  if (shared.first_error != ~0ull) {
-    if (threadIdx.x == 0) {
-      Sequence sequence;
-      const Finding f = read_sequence(p, static_cast<int>(shared.first_error), sequence);
-      *p.state = {0, 0, 0, 0, f.error, 0, f.index, f.value, f.bound};
-    }
-    return;
-  }
-
-  // 2. Count: forward entries by class, backward entries, for each warp's share of the sequences.
-  uint32_t backward = 0, unseen = 0;
-  for_each_group(p, [&](int, const Sequence& s) {
-    for_each_item(forward_entries(p, s), [&](int owner, int item) {
-      const int len_q = __shfl_sync(~0u, s.len_q, max(owner, 0)), len_kv = __shfl_sync(~0u, s.len_kv, max(owner, 0));
-      if (owner >= 0) atomicAdd(&shared.counts[warp][forward_class(p, len_q, len_kv, item)], 1);
-    });
-    const Seen seen = seen_blocks(p, s);
-    backward += padded(p, seen);
-    unseen += seen.count - (seen.end - seen.first);
-  });
-  backward = __reduce_add_sync(~0u, backward);
-  unseen = __reduce_add_sync(~0u, unseen);
-  if (lane == 0) {
-    shared.backward[warp] = backward;
-    shared.unseen[warp] = unseen;
-  }
-  __syncthreads();
-
-  // 3. Where each share goes: the highest class first, and within a class the first share first.
-  const int cost = kClasses - threadIdx.x;
-  uint32_t entries = 0;
-  for (int w = 0; w < kWarps; ++w) entries += shared.counts[w][cost];
-  const uint32_t within = inclusive_scan(entries);
-  if (lane == 31) shared.scan[warp] = within;
-  __syncthreads();
-  if (warp == 0) {
-    const uint32_t sums = inclusive_scan(shared.scan[lane]);
-    shared.scan[lane] = sums;
-    const uint32_t backward_end = inclusive_scan(shared.backward[lane]);
-    const uint32_t unseen_end = inclusive_scan(shared.unseen[lane]);
-    uint32_t keyless = shared.counts[lane][0];
-    const uint32_t keyless_end = inclusive_scan(keyless);
-    const uint32_t forward_total = __shfl_sync(~0u, sums, 31);
-    shared.counts[lane][0] = forward_total + keyless_end - keyless;
-    if (lane == 31) *p.state = {forward_total, keyless_end, backward_end, unseen_end, PlanError::kNone, 0, 0, 0, 0};
-    shared.backward[lane] = backward_end - shared.backward[lane];
-    shared.unseen[lane] = unseen_end - shared.unseen[lane];
-  }
-  __syncthreads();
-  uint32_t position = within - entries + (warp > 0 ? shared.scan[warp - 1] : 0);
-  for (int w = 0; w < kWarps; ++w) {
-    const uint32_t count = shared.counts[w][cost];
-    shared.counts[w][cost] = position;
-    position += count;
-  }
-  __syncthreads();
-
-  // 4. Write the lists, in the order of the sequences within each class.
-  uint32_t backward_at = shared.backward[warp], unseen_at = shared.unseen[warp];
-  for_each_group(p, [&](int base, const Sequence& s) {
+  uint32_t backward_at = backward_base + shared.backward[warp], unseen_at = unseen_base + shared.unseen[warp];
+  for_each_group(p, [&](int base, int count) {
+    const Sequence s = load_sequence(p, base, count);
     for_each_item(forward_entries(p, s), [&](int owner, int item) {
       const int len_q = __shfl_sync(~0u, s.len_q, max(owner, 0)), len_kv = __shfl_sync(~0u, s.len_kv, max(owner, 0));
       const int cls = owner >= 0 ? forward_class(p, len_q, len_kv, item) : -1;
@@ -240,7 +173,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) jfa_plan_update_kernel
         const Seen from = {__shfl_sync(~0u, seen.first, max(owner, 0)), __shfl_sync(~0u, seen.end, max(owner, 0)),
                            __shfl_sync(~0u, seen.count, max(owner, 0))};
         if (owner >= 0) {
-          list[first + written + lane] = {static_cast<uint32_t>(base + owner), static_cast<uint32_t>(block_of(from, item))};
+          list[first + written + lane] = {static_cast<uint32_t>(base + owner),
+                                          static_cast<uint32_t>(block_of(from, item))};
         }
         written += 32;
       });
@@ -251,6 +185,119 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) jfa_plan_update_kernel
     write_blocks(seen.count - (seen.end - seen.first), p.unseen, unseen_at,
                  [](const Seen& f, int i) { return i < f.first ? i : i + f.end - f.first; });
   });
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1) jfa_plan_update_kernel(const __grid_constant__ PlanParams p) {
+  extern __shared__ __align__(16) uint8_t memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  const auto cluster = cooperative_groups::this_cluster();
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const uint32_t rank = cluster.block_rank(), ranks = cluster.num_blocks();
+
+  // 1. Read and check.
+  if (threadIdx.x == 0) shared.first_error = ~0ull;
+  for (int i = threadIdx.x; i < kWarps * (kClasses + 1); i += kThreads) (&shared.counts[0][0])[i] = 0;
+  cluster.sync();
+  unsigned long long* first_error = cluster.map_shared_rank(&shared.first_error, 0);
+  for_each_group(p, [&](int base, int count) {
+    Sequence sequence;
+    if (lane >= count) return;
+    if (read_sequence(p, base + lane, sequence).error != PlanError::kNone) {
+      atomicMin(first_error, static_cast<unsigned long long>(base + lane));
+    } else {
+      p.sequences[base + lane] = sequence;
+    }
+  });
+  cluster.sync();
+  const unsigned long long error = *first_error;
+  if (error == ~0ull) {
+    // 2. Count: forward entries by class, backward entries, for each warp's share of the sequences.
+    uint32_t backward = 0, unseen = 0;
+    for_each_group(p, [&](int base, int count) {
+      const Sequence s = load_sequence(p, base, count);
+      for_each_item(forward_entries(p, s), [&](int owner, int item) {
+        const int len_q = __shfl_sync(~0u, s.len_q, max(owner, 0)), len_kv = __shfl_sync(~0u, s.len_kv, max(owner, 0));
+        if (owner >= 0) atomicAdd(&shared.counts[warp][forward_class(p, len_q, len_kv, item)], 1);
+      });
+      const Seen seen = seen_blocks(p, s);
+      backward += padded(p, seen);
+      unseen += seen.count - (seen.end - seen.first);
+    });
+    shared.backward[warp] = __reduce_add_sync(~0u, backward);
+    shared.unseen[warp] = __reduce_add_sync(~0u, unseen);
+    __syncthreads();
+
+    // 3. Where each share goes: the highest class first, and within a class the first share first. Thread t has class
+    //    kClasses - t, the last one class 0 too.
+    const int cost = kClasses - threadIdx.x;
+    uint32_t entries = 0, keyless = 0;
+    for (int w = 0; w < kWarps; ++w) {
+      entries += shared.counts[w][cost];
+      if (cost == 1) keyless += shared.counts[w][0];
+    }
+    shared.totals[cost] = entries;
+    if (cost == 1) shared.totals[0] = keyless;
+    if (warp == 0) {
+      const uint32_t backward_end = inclusive_scan(shared.backward[lane]);
+      const uint32_t unseen_end = inclusive_scan(shared.unseen[lane]);
+      shared.backward[lane] = backward_end - shared.backward[lane];
+      shared.unseen[lane] = unseen_end - shared.unseen[lane];
+      if (lane == 31) {
+        shared.backward_total = backward_end;
+        shared.unseen_total = unseen_end;
+      }
+    }
+    cluster.sync();
+    uint32_t all = 0, before = 0, backward_base = 0, unseen_base = 0;
+    PlanState state = {};
+    for (uint32_t r = 0; r < ranks; ++r) {
+      const Shared& other = *cluster.map_shared_rank(&shared, r);
+      if (r == rank) {
+        before = all;
+        keyless = state.keyless_entries;
+        backward_base = state.backward_entries;
+        unseen_base = state.unseen_entries;
+      }
+      all += other.totals[cost];
+      state.keyless_entries += other.totals[0];
+      state.backward_entries += other.backward_total;
+      state.unseen_entries += other.unseen_total;
+    }
+    const uint32_t within = inclusive_scan(all);
+    if (lane == 31) shared.scan[warp] = within;
+    __syncthreads();
+    if (warp == 0) {
+      const uint32_t sums = inclusive_scan(shared.scan[lane]);
+      __syncwarp();
+      shared.scan[lane] = sums;
+    }
+    cluster.sync();  // also: nobody reads another CTA's totals any more
+    state.forward_entries = shared.scan[kWarps - 1];
+    uint32_t position = within - all + before + (warp > 0 ? shared.scan[warp - 1] : 0);
+    uint32_t keyless_position = state.forward_entries + keyless;
+    for (int w = 0; w < kWarps; ++w) {
+      const uint32_t count = shared.counts[w][cost];
+      shared.counts[w][cost] = position;
+      position += count;
+      if (cost == 1) {
+        const uint32_t none = shared.counts[w][0];
+        shared.counts[w][0] = keyless_position;
+        keyless_position += none;
+      }
+    }
+    __syncthreads();
+    write_lists(p, shared, backward_base, unseen_base);
+    if (rank == 0 && threadIdx.x == 0) *p.state = state;
+  } else {
+    cluster.sync();  // nobody leaves before all have read the error
+    if (rank == 0 && threadIdx.x == 0) {
+      Sequence sequence;
+      const Finding f = read_sequence(p, static_cast<int>(error), sequence);
+      *p.state = {0, 0, 0, 0, f.error, 0, f.index, f.value, f.bound};
+    }
+  }
 }
 
 }  // namespace jfa

@@ -5,7 +5,8 @@
 
 namespace jfa::ptx {
 
-// Orders this thread's ordinary writes to shared memory before later reads by the async proxy (PTX ISA, "membar/fence").
+// Orders this thread's ordinary writes to shared memory before later reads by the async proxy (PTX ISA,
+// "membar/fence").
 __device__ __forceinline__ void fence_proxy_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -29,6 +30,9 @@ template <int kRegisters>
 __device__ __forceinline__ void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
+
+// PTX ISA, "nanosleep": for the shortest time.
+__device__ __forceinline__ void nanosleep() { asm volatile("nanosleep.u32 0;"); }
 
 // PTX ISA, "griddepcontrol": waits for the results of the grid that this one was launched behind.
 __device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }

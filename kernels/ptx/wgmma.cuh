@@ -32,28 +32,31 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t low) {
 }
 
 // Operand lists: registers %0 .. %(N/2-1) of the accumulator.
-#define JFA_WGMMA_D32 \
-  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}"
-#define JFA_WGMMA_D64                                                                                                  \
-  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30," \
-  "%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,"   \
+#define JFA_WGMMA_D32                                                                                                \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%" \
+  "30,%31}"
+#define JFA_WGMMA_D64                                                                                                \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%" \
+  "30,"                                                                                                              \
+  "%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58," \
   "%59,%60,%61,%62,%63}"
-#define JFA_F8(d, i) \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define JFA_F8(d, i)                                                                                          \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+      "+f"(d[i + 7])
 #define JFA_F32(d) JFA_F8(d, 0), JFA_F8(d, 8), JFA_F8(d, 16), JFA_F8(d, 24)
 #define JFA_F64(d) JFA_F32(d), JFA_F8(d, 32), JFA_F8(d, 40), JFA_F8(d, 48), JFA_F8(d, 56)
 
 // A and B from shared memory, both K-major.
-#define JFA_WGMMA_SS(type, n, list, outputs, a, b, p)                                                                 \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" p ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type \
-               " " list ", %" a ", %" b ", p, 1, 1, 0, 0;\n}"                                                          \
-               : outputs                                                                                              \
+#define JFA_WGMMA_SS(type, n, list, outputs, a, b, p)                                                             \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" p ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." type \
+               "." type " " list ", %" a ", %" b ", p, 1, 1, 0, 0;\n}"                                            \
+               : outputs                                                                                          \
                : "l"(a_descriptor), "l"(b_descriptor), "r"(accumulate))
 // A from registers, B from shared memory, MN-major.
-#define JFA_WGMMA_RS(type, n, list, outputs, a0, a1, a2, a3, b, p)                                                    \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" p ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type \
-               " " list ", {%" a0 ", %" a1 ", %" a2 ", %" a3 "}, %" b ", p, 1, 1, 1;\n}"                               \
-               : outputs                                                                                              \
+#define JFA_WGMMA_RS(type, n, list, outputs, a0, a1, a2, a3, b, p)                                                \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" p ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." type \
+               "." type " " list ", {%" a0 ", %" a1 ", %" a2 ", %" a3 "}, %" b ", p, 1, 1, 1;\n}"                 \
+               : outputs                                                                                          \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_descriptor), "r"(accumulate))
 
 // d = A B (+ d if `accumulate`): d[N/2], A 64 x 16 and B N x 16 in shared memory.

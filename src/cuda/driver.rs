@@ -247,25 +247,35 @@ impl Kernel {
         }
     }
 
-    /// Enqueues the kernel. With `dependent` it may start before the work ahead of it on the stream has ended, and
-    /// waits for it itself.
+    /// Enqueues the kernel.
     ///
     /// # Safety
     /// `params` match the kernel's parameters; the stream belongs to the current context.
     pub(super) unsafe fn launch<const N: usize>(
         &self,
-        grid: u32,
+        launch: Launch,
         stream: *mut c_void,
-        dependent: bool,
         params: [*const c_void; N],
     ) -> Result<()> {
+        use sys::CUlaunchAttributeID as Id;
         let mut params = params.map(<*const c_void>::cast_mut);
-        // SAFETY: zero is a valid attribute; the fields set belong to its kind.
-        let mut attribute = unsafe { MaybeUninit::<sys::CUlaunchAttribute>::zeroed().assume_init() };
-        attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-        attribute.value.programmaticStreamSerializationAllowed = 1;
+        // SAFETY: zero is a valid attribute, and the fields set belong to the kind of each.
+        let mut attributes = unsafe { MaybeUninit::<[sys::CUlaunchAttribute; 2]>::zeroed().assume_init() };
+        let mut count = 0;
+        if launch.cluster > 1 {
+            attributes[count].id = Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+            attributes[count].value.clusterDim.x = launch.cluster;
+            attributes[count].value.clusterDim.y = 1;
+            attributes[count].value.clusterDim.z = 1;
+            count += 1;
+        }
+        if launch.dependent {
+            attributes[count].id = Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+            attributes[count].value.programmaticStreamSerializationAllowed = 1;
+            count += 1;
+        }
         let config = sys::CUlaunchConfig {
-            gridDimX: grid,
+            gridDimX: launch.grid,
             gridDimY: 1,
             gridDimZ: 1,
             blockDimX: self.threads,
@@ -273,11 +283,22 @@ impl Kernel {
             blockDimZ: 1,
             sharedMemBytes: self.shared_bytes,
             hStream: stream.cast(),
-            attrs: &mut attribute,
-            numAttrs: dependent.into(),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: count as u32,
         };
         // SAFETY: the caller's promise.
         let result = unsafe { sys::cuLaunchKernelEx(&config, self.function, params.as_mut_ptr(), null_mut()) };
         check(result, "cuLaunchKernelEx")
     }
+}
+
+/// Shape of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Launch {
+    /// CTAs.
+    pub grid: u32,
+    /// CTAs of a cluster.
+    pub cluster: u32,
+    /// Whether it may start before the work ahead of it on the stream has ended; the kernel then waits itself.
+    pub dependent: bool,
 }

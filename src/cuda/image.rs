@@ -3,9 +3,15 @@
 use crate::error::{Error, Result, Status};
 
 #[repr(C, align(64))]
+#[cfg(feature = "cuda")]
 struct Aligned<const N: usize>([u8; N]);
 
 static IMAGES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/images.rs"));
+
+/// Whether this build holds any kernel.
+pub(super) fn any() -> bool {
+    !IMAGES.is_empty()
+}
 
 /// The image of a translation unit.
 ///

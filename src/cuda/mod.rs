@@ -8,7 +8,7 @@ mod tensor_map;
 
 use std::ffi::c_void;
 
-use driver::{Buffer, Gpu, Kernel};
+use driver::{Buffer, Gpu, Kernel, Launch};
 use params::{ForwardParams, ForwardSchedule, Mask, PlanParams, UNBOUNDED};
 pub use params::{PlanState, Sequence};
 use tensor_map::TensorMap;
@@ -16,26 +16,28 @@ use tensor_map::TensorMap;
 use crate::error::{Error, Result, Status};
 use crate::plan::{Backward, Batch, Extent, Forward, Info, Phase, Scheduler};
 use crate::problem::{Dtype, IndexType, Problem};
-use crate::schedule::{self, Entry, class_keys, deal};
+use crate::schedule::{self, Deal, Entry, class_keys};
 use crate::workspace::Carver;
 
 /// Threads and shared memory of the planner; see `kernels/plan/plan.cu`.
 const PLANNER_THREADS: u32 = 1024;
-const PLANNER_SHARED_BYTES: u32 = 32 * 1025 * 4 + 3 * 32 * 4 + 8;
+const PLANNER_SHARED_BYTES: u32 = (32 + 1) * 1025 * 4 + 3 * 32 * 4 + 2 * 4 + 8 + 8;
+/// CTAs of the planner's cluster for batches of more sequences than one CTA has threads.
+const PLANNER_CLUSTER: u32 = 8;
 
 /// A problem on a GPU, with the device memory that holds its tile lists.
 #[derive(Debug)]
 pub struct Plan {
     gpu: Gpu,
     planner: Kernel,
+    planner_cluster: u32,
     forward: sm90::Forward,
     state: Buffer,
     sequences: Buffer,
     forward_entries: Buffer,
     backward_entries: Buffer,
     unseen_entries: Buffer,
-    workers: u32,
-    group: u32,
+    deal: Deal,
     blocks_per_entry: u32,
     multiprocessors: u32,
 }
@@ -46,6 +48,10 @@ impl Plan {
     /// # Errors
     /// `NoDriver`, `NoDevice`, `OutOfMemory`, `Cuda`, or `Unsupported` for an architecture or size without kernels.
     pub fn new(problem: &Problem, ordinal: u32, workers: u32) -> Result<Self> {
+        if !image::any() {
+            let message = "device_type is JFA_DEVICE_TYPE_CUDA, but this jfa was built without its feature cuda";
+            return Err(Error::new(Status::Unsupported, message));
+        }
         let gpu = Gpu::open(ordinal)?;
         if gpu.capability != (9, 0) {
             let (major, minor) = gpu.capability;
@@ -62,20 +68,19 @@ impl Plan {
         let limits = &problem.limits;
         let multiprocessors = if workers == 0 { gpu.multiprocessors } else { workers.min(gpu.multiprocessors) };
         let blocks_per_entry = schedule::blocks_per_entry(problem, sm90::FORWARD_BLOCK_M);
-        let width = u64::from(blocks_per_entry) * problem.heads_q as u64;
-        let (workers, group) = deal(width, problem.broadcast_q, multiprocessors);
+        let deal = Deal::new(blocks_per_entry * problem.heads_q as u32, problem.broadcast_q, multiprocessors);
         let entries = |count: i64| Buffer::new(gpu, count as usize * size_of::<Entry>());
         let backward = blocks_at_most(limits.total_kv, limits.batch, sm90::BACKWARD_BLOCK_N);
         Ok(Plan {
             planner,
+            planner_cluster: if limits.batch <= PLANNER_THREADS.into() { 1 } else { PLANNER_CLUSTER },
             forward,
             state: Buffer::new(gpu, size_of::<PlanState>())?,
             sequences: Buffer::new(gpu, limits.batch as usize * size_of::<Sequence>())?,
             forward_entries: entries(forward_entries_at_most(problem, blocks_per_entry))?,
             backward_entries: entries(backward)?,
             unseen_entries: entries(backward)?,
-            workers,
-            group,
+            deal,
             blocks_per_entry,
             multiprocessors,
             gpu,
@@ -117,7 +122,10 @@ impl Plan {
             unseen: self.unseen_entries.address,
         };
         // SAFETY: the parameters match the kernel's; the caller answers for the stream.
-        unsafe { self.planner.launch(1, stream, false, [(&raw const params).cast()]) }
+        unsafe {
+            let launch = Launch { grid: self.planner_cluster, cluster: self.planner_cluster, dependent: false };
+            self.planner.launch(launch, stream, [(&raw const params).cast()])
+        }
     }
 
     /// The error that the planner found, if any; synchronises.
@@ -172,7 +180,7 @@ impl Plan {
             arch: "sm_90a".into(),
             forward: Phase {
                 kernel: self.forward.name.clone(),
-                workers: self.workers,
+                workers: self.deal.workers,
                 cluster: 1,
                 scheduler: Scheduler::Static,
                 block_m: sm90::FORWARD_BLOCK_M,
@@ -238,8 +246,10 @@ impl Plan {
                 entries: self.forward_entries.address,
                 heads: problem.heads_q as u32,
                 blocks_per_entry: self.blocks_per_entry,
-                workers: self.workers,
-                group: self.group,
+                workers: self.deal.workers,
+                group: self.deal.group,
+                stride: self.deal.stride,
+                padding: 0,
             },
             mask: Mask::new(problem),
             scale: problem.scale,
@@ -256,7 +266,10 @@ impl Plan {
         };
         let [q, k, v, o] = maps.each_ref().map(|map| (&raw const *map).cast());
         // SAFETY: the parameters match the kernel's; the caller answers for the stream.
-        unsafe { self.forward.kernel.launch(self.workers, stream, true, [q, k, v, o, (&raw const params).cast()]) }
+        unsafe {
+            let launch = Launch { grid: self.deal.workers, cluster: 1, dependent: true };
+            self.forward.kernel.launch(launch, stream, [q, k, v, o, (&raw const params).cast()])
+        }
     }
 
     /// Refuses: there is no CUDA backward yet.

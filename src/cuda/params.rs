@@ -105,6 +105,8 @@ pub(super) struct ForwardSchedule {
     pub blocks_per_entry: u32,
     pub workers: u32,
     pub group: u32,
+    pub stride: u32,
+    pub padding: u32,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -7,15 +7,16 @@ use crate::problem::{Problem, Sequence};
 pub const MAX_CLASSES: i64 = 1024;
 /// Keys of one cost class at least: entries that differ by less are not worth telling apart.
 pub const MIN_CLASS_KEYS: i64 = 16;
-/// Share of the workers, in percent, that may stay idle to keep the others on one (head, block) each.
-const IDLE_PERCENT: u64 = 4;
+/// What keeping every worker on its (head, block) may cost, in percent of the ideal time.
+const LOSS_PERCENT: f64 = 4.0;
 
 /// The order of the forward.
 ///
 /// Entries are sorted by the keys they visit, descending. Each expands to `width` tiles: all heads, and for broadcast
 /// Q without a mask all query blocks too, which then cost the same. Tiles are dealt to lanes of `group` adjacent
 /// workers in a zigzag. With `group == width` a worker keeps its (head, block) for good, so that Q stays resident
-/// while neighbours read the same K and V at the same time.
+/// while neighbours read the same K and V at the same time. The workers beyond the last whole lane then share every
+/// `stride`-th entry, one (head, block) after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardSchedule {
     /// Queries of a block.
@@ -28,10 +29,19 @@ pub struct ForwardSchedule {
     pub heads: u32,
     /// Query blocks of an entry: all of the sequence, or 1.
     pub blocks_per_entry: u32,
+    /// Who gets which tile.
+    pub deal: Deal,
+}
+
+/// How tiles are dealt to workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deal {
     /// Workers that get tiles.
     pub workers: u32,
-    /// Adjacent workers that move through the list together.
+    /// Adjacent workers that move through the list together, one lane.
     pub group: u32,
+    /// Every `stride`-th entry goes to the workers beyond the last lane; 0 if there are none.
+    pub stride: u32,
 }
 
 /// Keys of one cost class for sequences of at most `seqlen_kv` keys.
@@ -57,15 +67,14 @@ impl ForwardSchedule {
         classified.sort_by_key(|&(class, _)| std::cmp::Reverse(class));
         let seen = classified.partition_point(|&(class, _)| class > 0);
         let strip = |part: &[(i64, Entry)]| part.iter().map(|&(_, entry)| entry).collect();
-        let (workers, group) = deal(u64::from(heads) * u64::from(blocks_per_entry), problem.broadcast_q, workers);
+        let deal = Deal::new(heads * blocks_per_entry, problem.broadcast_q, workers);
         ForwardSchedule {
             block_m,
             entries: strip(&classified[..seen]),
             keyless: strip(&classified[seen..]),
             heads,
             blocks_per_entry,
-            workers,
-            group,
+            deal,
         }
     }
 
@@ -93,7 +102,7 @@ impl ForwardSchedule {
     /// Keys that each worker visits.
     pub fn load(&self, problem: &Problem, sequences: &[Sequence]) -> Load {
         Load::of(
-            self.workers,
+            self.deal.workers,
             |w| self.worker(w),
             |tile| {
                 let s = &sequences[tile.batch as usize];
@@ -105,15 +114,26 @@ impl ForwardSchedule {
     }
 
     /// The tiles of one worker, in its order.
-    pub fn worker(&self, worker: u32) -> impl Iterator<Item = Tile> + '_ {
-        let group = u64::from(self.group);
-        let lanes = u64::from(self.workers) / group;
+    pub fn worker(&self, worker: u32) -> Box<dyn Iterator<Item = Tile> + '_> {
+        let Deal { workers, group, stride } = self.deal;
+        let (group, stride, width) = (u64::from(group), u64::from(stride), self.width());
+        let lanes = u64::from(workers) / group;
+        let shared = (self.entries.len() as u64).checked_div(stride).unwrap_or(0);
         let (lane, member) = (u64::from(worker) / group, u64::from(worker) % group);
-        (0..)
-            .map(move |round| (round, zigzag(round, lane, lanes) * group + member))
-            .take_while(move |&(round, _)| round * lanes * group < self.num_tiles())
-            .filter(|&(_, index)| index < self.num_tiles())
-            .map(|(_, index)| self.tile(index))
+        if lane == lanes {
+            let others = u64::from(workers) % group;
+            let places = member * width / others..(member + 1) * width / others;
+            let entries = move |place| (0..shared).map(move |i| (i * stride + stride - 1) * width + place);
+            return Box::new(places.flat_map(entries).map(|index| self.tile(index)));
+        }
+        let tiles = self.num_tiles() - shared * width;
+        let rounds = tiles.div_ceil(lanes * group);
+        let indices = (0..rounds).map(move |round| zigzag(round, lane, lanes) * group + member);
+        let skip_shared = move |index: u64| match stride {
+            0 => index,
+            _ => index + index / width / (stride - 1) * width,
+        };
+        Box::new(indices.filter(move |&index| index < tiles).map(move |index| self.tile(skip_shared(index))))
     }
 }
 
@@ -123,13 +143,20 @@ pub fn blocks_per_entry(problem: &Problem, block_m: i64) -> u32 {
     if problem.broadcast_q && unmasked { blocks(problem.limits.seqlen_q, block_m).max(1) as u32 } else { 1 }
 }
 
-/// How many workers get tiles, and how many of them move together, for entries of `width` tiles.
-pub fn deal(width: u64, broadcast_q: bool, workers: u32) -> (u32, u32) {
-    let workers = workers.max(1);
-    let idle = u64::from(workers) % width;
-    if broadcast_q && width <= u64::from(workers) && idle * 100 <= IDLE_PERCENT * u64::from(workers) {
-        (workers - idle as u32, width as u32)
-    } else {
-        (workers, 1)
+impl Deal {
+    /// For entries of `width` tiles and at most `workers` workers.
+    pub fn new(width: u32, broadcast_q: bool, workers: u32) -> Self {
+        let workers = workers.max(1);
+        let (lanes, others) = (workers / width, workers % width);
+        let alone = Deal { workers, group: 1, stride: 0 };
+        if !broadcast_q || lanes == 0 {
+            return alone;
+        }
+        // Balanced if the busiest of the other workers, with `places` of its entry's tiles, ends with the lanes.
+        let stride = if others == 0 { 0 } else { width.div_ceil(others) * lanes + 1 };
+        let shared = if others == 0 { 0.0 } else { 1.0 / f64::from(stride) };
+        let time = (1.0 - shared) / f64::from(lanes);
+        let ideal = f64::from(width) / f64::from(workers);
+        if (time / ideal - 1.0) * 100.0 <= LOSS_PERCENT { Deal { workers, group: width, stride } } else { alone }
     }
 }

@@ -21,13 +21,11 @@ struct Consumer {
   const ForwardParams& p;
   const CUtensorMap& map_o;
   const ForwardShared<C> shared;
-  const ForwardTile* const tiles;
   const int warpgroup, warp, lane;
 
-  float s[kN / 2];
   float o[C::kDim / 2];
   float max0, max1, sum0, sum1;      // reference and sum of exponentials of the two rows
-  float rescale0 = 1, rescale1 = 1;  // factors of O after an exact softmax
+  float rescale0 = 1, rescale1 = 1;  // factors of O after a change of reference
   Ring<C::kSlots> slot;
   uint32_t count = 0;    // tiles before the one whose scores are computed
   uint32_t q_count = 0;  // Q blocks taken
@@ -35,14 +33,12 @@ struct Consumer {
   int accumulate = 0;    // O holds earlier blocks of its tile
   bool short_p = false;  // P has kTailN keys
 
-  JFA_INLINE Consumer(const ForwardParams& params, const CUtensorMap& map, ForwardShared<C> smem,
-                      const ForwardTile* tile_ring, int warpgroup_index)
+  JFA_INLINE Consumer(const ForwardParams& params, const CUtensorMap& map, ForwardShared<C> smem, int warpgroup_index)
       : p(params),
         map_o(map),
         shared(smem),
-        tiles(tile_ring),
         warpgroup(warpgroup_index),
-        warp((threadIdx.x / 32) % 4),
+        warp(__shfl_sync(~0u, threadIdx.x / 32 % 4, 0)),
         lane(threadIdx.x % 32) {
 #pragma unroll
     for (int i = 0; i < C::kDim / 2; ++i) o[i] = 0;
@@ -50,6 +46,11 @@ struct Consumer {
 
   JFA_INLINE void arrive(uint32_t barrier) const {
     if (lane == 0) ptx::mbarrier_arrive(barrier);
+  }
+
+  // Tile `index` of the list, while it is in the ring.
+  JFA_INLINE const ForwardTile& tile(uint32_t index) const {
+    return *static_cast<const ForwardTile*>(__cvta_shared_to_generic(shared.tile(index % C::kTiles)));
   }
 
   JFA_INLINE int wait_slot() {
@@ -62,7 +63,7 @@ struct Consumer {
   // Takes the next tile of the list, and its Q if it is another one; false at the end.
   JFA_INLINE bool next_tile() {
     ptx::mbarrier_wait(shared.tile_full(count % C::kTiles), count / C::kTiles % 2);
-    const ForwardTile& t = tiles[count % C::kTiles];
+    const ForwardTile& t = tile(count);
     if (t.keys == 0) return false;
     left = (t.keys - 1) / kN;
     if (t.new_q) {
@@ -74,27 +75,24 @@ struct Consumer {
   }
 
   template <int kKeys>
-  JFA_INLINE void issue_scores(int index) {
-    uint32_t q = ptx::wgmma_descriptor_low(shared.q((q_count - 1) % C::kQBuffers) + warpgroup * 64 * 128, 16);
-    uint32_t k = ptx::wgmma_descriptor_low(shared.slot(index), 16);
-    // Opaque to the compiler, which would keep every step's descriptor in a register of its own across the loop, run
-    // out of registers and serialise the products (C7511).
-    asm volatile("" : "+r"(q), "+r"(k));
+  JFA_INLINE void issue_scores(float* s, int index) {
+    // Shuffles tell the compiler that a value is the same in all lanes: descriptors then stay in uniform registers.
+    const uint32_t rows = shared.q((q_count - 1) % C::kQBuffers) + warpgroup * 64 * 128;
+    const uint32_t q = __shfl_sync(~0u, ptx::wgmma_descriptor_low(rows, 16), 0);
+    const uint32_t k = ptx::wgmma_descriptor_low(shared.slot(index), 16);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < C::kDim / 16; ++step) {
       const uint32_t inner = step % 4 * 2;
-      ptx::wgmma_ss<typename C::T, kKeys>(
-          s, ptx::wgmma_descriptor(q + step / 4 * (C::kPanelQ / 16) + inner),
-          ptx::wgmma_descriptor(k + step / 4 * (C::kPanelKv / 16) + inner), step > 0);
+      ptx::wgmma_ss<typename C::T, kKeys>(s, ptx::wgmma_descriptor(q + step / 4 * (C::kPanelQ / 16) + inner),
+                                          ptx::wgmma_descriptor(k + step / 4 * (C::kPanelKv / 16) + inner), step > 0);
     }
     ptx::wgmma_commit_group();
   }
 
   template <int kKeys>
   JFA_INLINE void issue_output(const uint32_t* prob, int index, int keep) {
-    uint32_t v = ptx::wgmma_descriptor_low(shared.slot(index), C::kPanelKv);
-    asm volatile("" : "+r"(v));
+    const uint32_t v = ptx::wgmma_descriptor_low(shared.slot(index), C::kPanelKv);
     ptx::wgmma_fence();
 #pragma unroll
     for (int column = 0; column < C::kDim; column += kPvN) {
@@ -122,8 +120,8 @@ struct Consumer {
   // Hides what this block's rows do not see: keys at and beyond the end, and outside the window. A negative scale is
   // taken into S, so that the largest score has the largest exponential.
   template <int kKeys>
-  JFA_INLINE void mask(int block) {
-    const ForwardTile& t = tiles[count % C::kTiles];
+  JFA_INLINE void mask(float* s, int block) const {
+    const ForwardTile& t = tile(count);
     int high0 = t.keys - block * kN, high1 = high0, low0 = 0, low1 = 0;
     if constexpr (C::kMask) {
       const int diagonal = t.row + warpgroup * 64 + warp * 16 + lane / 4 + t.diagonal - t.begin_key - block * kN;
@@ -145,7 +143,7 @@ struct Consumer {
 
   // Whether some row of the warpgroup misses some key of a block, or the scale is negative.
   JFA_INLINE bool needs_mask(int block) const {
-    const ForwardTile& t = tiles[count % C::kTiles];
+    const ForwardTile& t = tile(count);
     if (t.keys - block * kN < kN) return true;
     if constexpr (C::kMask) {
       const int first = t.row + warpgroup * 64 + t.diagonal, key = t.begin_key + block * kN;
@@ -154,10 +152,12 @@ struct Consumer {
     return false;
   }
 
-  // Exponentials of S relative to the exact running maximum, packed into `prob`.
-  template <int kKeys, bool kFirst>
-  JFA_INLINE void exact_softmax(uint32_t* prob) {
-    float a0 = fmaxf(s[0], s[1]), a1 = fmaxf(s[2], s[3]), b0 = fmaxf(s[4], s[5]), b1 = fmaxf(s[6], s[7]);
+  // Largest scores of this thread's columns.
+  template <int kKeys>
+  JFA_INLINE static void thread_max(const float* s, float& a0, float& a1) {
+    a0 = fmaxf(s[0], s[1]);
+    a1 = fmaxf(s[2], s[3]);
+    float b0 = fmaxf(s[4], s[5]), b1 = fmaxf(s[6], s[7]);
 #pragma unroll
     for (int j = 2; j < kKeys / 8; j += 2) {
       a0 = fmaxf(fmaxf(a0, s[4 * j]), s[4 * j + 1]);
@@ -167,70 +167,75 @@ struct Consumer {
     }
     a0 = fmaxf(a0, b0);
     a1 = fmaxf(a1, b1);
-    if (!kFirst) {
-      a0 = fmaxf(a0, max0);
-      a1 = fmaxf(a1, max1);
-    }
-#pragma unroll
-    for (int distance = 1; distance <= 2; distance *= 2) {
-      a0 = fmaxf(a0, __shfl_xor_sync(~0u, a0, distance));
-      a1 = fmaxf(a1, __shfl_xor_sync(~0u, a1, distance));
-    }
-    // A row that has seen no key yet keeps the maximum -inf, and exponentials relative to 0.
-    const float reference0 = C::kMask && a0 == -INFINITY ? 0 : a0, reference1 = C::kMask && a1 == -INFINITY ? 0 : a1;
-    if (kFirst) {
-      sum0 = sum1 = 0;
-    } else {
-      rescale0 = ptx::ex2((max0 - reference0) * p.scale_log2);
-      rescale1 = ptx::ex2((max1 - reference1) * p.scale_log2);
-      sum0 *= rescale0;
-      sum1 *= rescale1;
-    }
+  }
+
+  // The first reference of a tile: its maximum over a block.
+  template <int kKeys>
+  JFA_INLINE void start_softmax(const float* s) {
+    thread_max<kKeys>(s, max0, max1);
+    max0 = quad_max(max0);
+    max1 = quad_max(max1);
+    sum0 = sum1 = 0;
+  }
+
+  // Moves the reference to the maximum of this block and those before.
+  JFA_INLINE void continue_softmax(const float* s) {
+    float a0, a1;
+    thread_max<kN>(s, a0, a1);
+    a0 = fmaxf(quad_max(a0), max0);
+    a1 = fmaxf(quad_max(a1), max1);
+    rescale0 = ptx::ex2((max0 - reference(a0)) * p.scale_log2);
+    rescale1 = ptx::ex2((max1 - reference(a1)) * p.scale_log2);
+    sum0 *= rescale0;
+    sum1 *= rescale1;
     max0 = a0;
     max1 = a1;
-    const float offset0 = -reference0 * p.scale_log2, offset1 = -reference1 * p.scale_log2;
+  }
+
+  JFA_INLINE static float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+  }
+
+  // A row that has seen no key yet keeps the maximum -inf, and exponentials relative to 0.
+  JFA_INLINE static float reference(float max) { return C::kMask && max == -INFINITY ? 0 : max; }
+
+  // Exponentials of S relative to the reference, packed into `prob`, and this thread's sums of them. True if a packed
+  // value of the warp is beyond the limit (or NaN).
+  template <int kKeys>
+  JFA_INLINE bool exponentials(const float* s, uint32_t* prob, float& x, float& y) const {
+    const float offset0 = -reference(max0) * p.scale_log2, offset1 = -reference(max1) * p.scale_log2;
+    float x_odd = 0, y_odd = 0;
+    uint32_t largest = 0;
+    x = y = 0;
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j) {
       const float x0 = ptx::ex2(fmaf(s[4 * j], p.scale_log2, offset0));
       const float x1 = ptx::ex2(fmaf(s[4 * j + 1], p.scale_log2, offset0));
       const float y0 = ptx::ex2(fmaf(s[4 * j + 2], p.scale_log2, offset1));
       const float y1 = ptx::ex2(fmaf(s[4 * j + 3], p.scale_log2, offset1));
-      sum0 += x0;
-      sum0 += x1;
-      sum1 += y0;
-      sum1 += y1;
-      prob[2 * j] = ptx::pack<typename C::T>(x0, x1);
-      prob[2 * j + 1] = ptx::pack<typename C::T>(y0, y1);
-    }
-  }
-
-  // Exponentials of S relative to the maximum of earlier blocks. Any reference is exact as long as nothing overflows,
-  // so the largest packed value decides: false, and nothing changed, if it is beyond the limit.
-  JFA_INLINE bool optimistic_softmax(uint32_t* prob) {
-    const float offset0 = -max0 * p.scale_log2, offset1 = -max1 * p.scale_log2;
-    float x_even = 0, x_odd = 0, y_even = 0, y_odd = 0;
-    uint32_t largest = 0;
-#pragma unroll
-    for (int j = 0; j < kN / 8; ++j) {
-      const float x0 = ptx::ex2(fmaf(s[4 * j], p.scale_log2, offset0));
-      const float x1 = ptx::ex2(fmaf(s[4 * j + 1], p.scale_log2, offset0));
-      const float y0 = ptx::ex2(fmaf(s[4 * j + 2], p.scale_log2, offset1));
-      const float y1 = ptx::ex2(fmaf(s[4 * j + 3], p.scale_log2, offset1));
-      x_even += x0;
+      x += x0;
       x_odd += x1;
-      y_even += y0;
+      y += y0;
       y_odd += y1;
       prob[2 * j] = ptx::pack<typename C::T>(x0, x1);
       prob[2 * j + 1] = ptx::pack<typename C::T>(y0, y1);
       largest = ptx::max2<typename C::T>(largest, prob[2 * j]);
       largest = ptx::max2<typename C::T>(largest, prob[2 * j + 1]);
     }
-    bool beyond = (largest >> 16) > C::kLimit || (largest & 0xFFFF) > C::kLimit;
-    if constexpr (C::kMask) beyond |= max0 == -INFINITY || max1 == -INFINITY;
-    if (__any_sync(~0u, beyond)) return false;
-    sum0 += x_even + x_odd;
-    sum1 += y_even + y_odd;
-    return true;
+    x += x_odd;
+    y += y_odd;
+    return __any_sync(~0u, (largest >> 16) > C::kLimit || (largest & 0xFFFF) > C::kLimit);
+  }
+
+  // The same relative to a maximum over the block, where only NaN is beyond the limit. The vote stays all the same: it
+  // keeps the compiler from moving the exponentials behind the wait for the products that they run beside.
+  template <int kKeys>
+  JFA_INLINE void bounded_exponentials(const float* s, uint32_t* prob) {
+    float x, y;
+    if (exponentials<kKeys>(s, prob, x, y)) ptx::nanosleep();
+    sum0 += x;
+    sum1 += y;
   }
 
   JFA_INLINE void rescale() {
@@ -247,7 +252,7 @@ struct Consumer {
     }
     const bool none0 = C::kMask && l0 == 0, none1 = C::kMask && l1 == 0;
     const float inverse0 = none0 ? 0 : __fdividef(1.f, l0), inverse1 = none1 ? 0 : __fdividef(1.f, l1);
-    const ForwardTile& t = tiles[index % C::kTiles];
+    const ForwardTile& t = tile(index);
     const int row = warpgroup * 64 + warp * 16 + lane / 4;
     if (p.lse != nullptr && lane % 4 == 0) {
       const float scale = fabsf(p.scale);
@@ -301,12 +306,14 @@ struct Consumer {
   // The first block of the first tile: nothing to overlap with.
   template <int kKeys>
   JFA_INLINE void start(uint32_t* prob) {
+    float s[kKeys / 2];
     const int k = wait_slot();
-    issue_scores<kKeys>(k);
+    issue_scores<kKeys>(s, k);
     ptx::wgmma_wait_group<0>();
     arrive(shared.slot_empty(k));
-    if (needs_mask(left)) mask<kKeys>(left);
-    exact_softmax<kKeys, true>(prob);
+    if (needs_mask(left)) mask<kKeys>(s, left);
+    start_softmax<kKeys>(s);
+    bounded_exponentials<kKeys>(s, prob);
     short_p = kKeys != kN;
     accumulate = 0;
   }
@@ -322,16 +329,18 @@ struct Consumer {
   // The first block of a tile, beside the last product of the tile before.
   template <int kKeys>
   JFA_INLINE void cross(const uint32_t* prob, uint32_t* next) {
+    float s[kKeys / 2];
     const int k = wait_slot();
     take_turn();
-    issue_scores<kKeys>(k);
+    issue_scores<kKeys>(s, k);
     const int v = issue_output(prob);
     pass_turn();
     ptx::wgmma_wait_group<1>();
     arrive(shared.slot_empty(k));
     const float m0 = max0, m1 = max1, l0 = sum0, l1 = sum1;
-    if (needs_mask(left)) mask<kKeys>(left);
-    exact_softmax<kKeys, true>(next);
+    if (needs_mask(left)) mask<kKeys>(s, left);
+    start_softmax<kKeys>(s);
+    bounded_exponentials<kKeys>(s, next);
     ptx::wgmma_wait_group<0>();
     arrive(shared.slot_empty(v));
     store(count - 1, m0, m1, l0, l1);
@@ -341,20 +350,31 @@ struct Consumer {
 
   // A further block of a tile, beside the product of the block before.
   JFA_INLINE void proceed(const uint32_t* prob, uint32_t* next) {
+    float s[kN / 2];
     const int k = wait_slot();
     take_turn();
-    issue_scores<kN>(k);
+    issue_scores<kN>(s, k);
     const int v = issue_output(prob);
     pass_turn();
     ptx::wgmma_wait_group<1>();
     arrive(shared.slot_empty(k));
     --left;
     const bool masked = C::kMask && needs_mask(left);
-    bool exact = true;
-    if constexpr (C::kOptimistic) exact = masked || !optimistic_softmax(next);
+    // Any reference is exact as long as nothing overflows: the one of earlier blocks is tried first.
+    bool exact = !C::kOptimistic || masked;
+    if (!exact) {
+      float x, y;
+      exact = exponentials<kN>(s, next, x, y);
+      if constexpr (C::kMask) exact |= __any_sync(~0u, max0 == -INFINITY || max1 == -INFINITY);
+      if (!exact) {
+        sum0 += x;
+        sum1 += y;
+      }
+    }
     if (exact) {
-      if (masked) mask<kN>(left);
-      exact_softmax<kN, false>(next);
+      if (masked) mask<kN>(s, left);
+      continue_softmax(s);
+      bounded_exponentials<kN>(s, next);
     }
     ptx::wgmma_wait_group<0>();
     arrive(shared.slot_empty(v));
@@ -363,7 +383,7 @@ struct Consumer {
     short_p = false;
   }
 
-  JFA_INLINE bool is_short() const { return tiles[count % C::kTiles].keys - left * kN <= C::kTailN && C::kTailN < kN; }
+  JFA_INLINE bool is_short() const { return tile(count).keys - left * kN <= C::kTailN && C::kTailN < kN; }
 
   // One block: its scores and softmax into `next`, and the product with `prob`, the block before; false at the end.
   JFA_INLINE bool step(const uint32_t* prob, uint32_t* next) {

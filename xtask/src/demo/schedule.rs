@@ -98,7 +98,7 @@ impl Batch {
             tiles.map(|tile| self.pairs(tile.batch as usize, tile.block.into())).collect()
         };
         // Workers that the schedule leaves idle are workers all the same.
-        Deal { workers: (0..workers).map(|w| if w < schedule.workers { list(w) } else { Vec::new() }).collect() }
+        Deal { workers: (0..workers).map(|w| if w < schedule.deal.workers { list(w) } else { Vec::new() }).collect() }
     }
 
     /// Every (batch, head, block) of a grid padded to the longest sequence, dealt round robin: the keys of each.
