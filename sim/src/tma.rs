@@ -7,6 +7,7 @@ mod reduce;
 mod tile;
 
 pub use bulk::{check_bulk, check_non_bulk, masked_bytes};
+pub(crate) use multicast::masked;
 pub use multicast::{ClusterAddress, CtaGroup, Destination, destinations};
 pub use reduce::{ReduceOp, ReduceType};
 pub use tile::{Direction, Mode, Options, Outside, Piece, Tile};
