@@ -9,6 +9,8 @@ mod mma;
 mod order;
 mod place;
 mod shift;
+#[cfg(test)]
+mod tests;
 
 use crate::error::Result;
 use crate::matrix::SharedRead;

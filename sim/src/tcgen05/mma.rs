@@ -255,7 +255,3 @@ enum Sums {
 fn slice_columns(b: &[f32], n: usize, first: usize, width: usize) -> Vec<f32> {
     b.chunks_exact(n).flat_map(|row| &row[first..first + width]).copied().collect()
 }
-
-#[cfg(test)]
-#[path = "tests.rs"]
-mod tests;
