@@ -2,6 +2,7 @@
 //! deadlocks and misuse. It knows nothing of what the kernels compute.
 
 pub mod clc;
+mod driver;
 pub mod error;
 pub mod float;
 pub mod matrix;

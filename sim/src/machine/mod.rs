@@ -49,6 +49,12 @@ pub struct Launch {
 }
 
 impl Launch {
+    /// The same launch once more.
+    pub fn again(&self) -> Launch {
+        let (params, globals) = (self.params.clone(), self.globals.clone());
+        Launch { kernel: self.kernel.clone(), params, globals, ..*self }
+    }
+
     pub fn threads(&self) -> u32 {
         self.block.iter().product()
     }
