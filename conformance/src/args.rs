@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// How to call the program.
 pub const USAGE: &str = "\
 usage: jfa-conformance --library PATH [--device cpu|cuda] [--filter TEXT] [--seed N] [--random N] [--json FILE] [--list]
-                       [--verbose]
+                       [--verbose] [--forward-only]
   --library PATH   shared library to test, such as target/release/libjfa.so
   --device NAME    cpu (default) or cuda, which is device 0
   --filter TEXT    run only cases whose name contains TEXT
@@ -13,7 +13,8 @@ usage: jfa-conformance --library PATH [--device cpu|cuda] [--filter TEXT] [--see
   --random N       number of random cases (default 60)
   --json FILE      write every result to FILE
   --list           print the names of the cases and stop
-  --verbose        print the name of each case before it runs";
+  --verbose        print the name of each case before it runs
+  --forward-only   leave out the backward and its results";
 
 /// What was asked for.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub struct Args {
     pub list: bool,
     /// Say which case runs.
     pub verbose: bool,
+    /// No backward.
+    pub forward_only: bool,
 }
 
 impl Args {
@@ -48,11 +51,13 @@ impl Args {
             json: None,
             list: false,
             verbose: false,
+            forward_only: false,
         };
         while let Some(word) = words.next() {
             let flag = match word.as_str() {
                 "--list" => Some(&mut args.list),
                 "--verbose" => Some(&mut args.verbose),
+                "--forward-only" => Some(&mut args.forward_only),
                 _ => None,
             };
             if let Some(flag) = flag {

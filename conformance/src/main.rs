@@ -60,7 +60,8 @@ fn conform(args: &Args) -> Result<bool, String> {
     let path = args.library.as_deref().ok_or("--library is missing")?;
     let api = Api::load(path)?;
     let memory: Box<dyn Memory> = if args.cuda { Box::new(Cuda::new(0)?) } else { Box::new(Host) };
-    let target = Target { api: &api, memory: memory.as_ref(), device_type: i32::from(args.cuda) };
+    let device_type = i32::from(args.cuda);
+    let target = Target { api: &api, memory: memory.as_ref(), device_type, forward_only: args.forward_only };
     // SAFETY: no precondition.
     println!("{} (version {}), {} cases", path.display(), unsafe { (api.version)() }, cases.len());
     let mut entries = Vec::new();

@@ -66,7 +66,7 @@ fn linked() -> Api {
 }
 
 fn report(api: &Api, case: &Case) -> Report {
-    match run::run(Target { api, memory: &Host, device_type: 0 }, case, 1) {
+    match run::run(Target { api, memory: &Host, device_type: 0, forward_only: false }, case, 1) {
         Outcome::Done(report) => report,
         Outcome::Skipped(text) => panic!("skipped: {text}"),
     }

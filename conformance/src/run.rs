@@ -132,6 +132,9 @@ fn isolation(
     let (o, q, kv) = (case.heads_q * case.head_dim, case.heads_q * case.head_dim, case.heads_kv * case.head_dim);
     let mut spread = false;
     let mut mend = |to: &mut Vec<f32>, from: &[f32], at: usize, len: usize, width: usize| {
+        if from.is_empty() {
+            return;
+        }
         let range = at * width..(at + len) * width;
         spread |= to[range.clone()].iter().any(|x| !x.is_finite());
         to[range.clone()].copy_from_slice(&from[range]);
@@ -141,7 +144,7 @@ fn isolation(
     mend(&mut results.grad_q, &clean.grad_q, s.at_q, s.len_q, q);
     mend(&mut results.grad_k, &clean.grad_k, s.at_kv, s.len_kv, kv);
     mend(&mut results.grad_v, &clean.grad_v, s.at_kv, s.len_kv, kv);
-    if !spread {
+    if !spread && !(target.forward_only && matches!(name, Name::GradO)) {
         report.fail(format!("{value} in {name:?} of sequence {b} left no trace in its results"));
     }
     if let Some(text) = clean.difference(&results) {
