@@ -7,6 +7,7 @@ pub mod error;
 pub mod float;
 pub mod matrix;
 pub mod mbarrier;
+pub mod harness;
 mod image;
 mod machine;
 mod program;

@@ -77,7 +77,7 @@ impl Machine<'_> {
                     target.mbarriers.check_access(offset, bytes)?;
                 }
                 target.shared.check_written(offset, bytes)?;
-                let who = Who { epoch: warp.epoch(), knows: &warp.knows, proxy: Proxy::Generic, atomic: strong };
+                let who = Who { epoch: warp.epoch(), knows: &warp.knows, proxy: Proxy::Generic, atomic: strong, swizzle: 0 };
                 let agents = &cluster.agents;
                 target.shared.note_read(offset, bytes, who, &|e| agents[e.agent() as usize].clone())?;
                 out.copy_from_slice(&target.shared.bytes[offset as usize..][..out.len()]);
@@ -133,7 +133,7 @@ impl Machine<'_> {
                 if offset <= target.mbarrier_range.1 && offset + bytes > target.mbarrier_range.0 {
                     target.mbarriers.check_access(offset, bytes)?;
                 }
-                let who = Who { epoch: warp.epoch(), knows: &warp.knows, proxy: Proxy::Generic, atomic: strong };
+                let who = Who { epoch: warp.epoch(), knows: &warp.knows, proxy: Proxy::Generic, atomic: strong, swizzle: 0 };
                 let agents = &cluster.agents;
                 target.shared.note_write(offset, bytes, who, &|e| agents[e.agent() as usize].clone())?;
                 target.shared.bytes[offset as usize..][..data.len()].copy_from_slice(data);

@@ -31,7 +31,7 @@ pub struct Issuer {
 #[derive(Debug)]
 pub enum Action {
     /// Into the shared memory of CTAs; the offsets are relative to the first piece's.
-    Load { pieces: Vec<Piece>, fill: [u8; 16], targets: Vec<Target>, bytes: u32 },
+    Load { pieces: Vec<Piece>, fill: [u8; 16], targets: Vec<Target>, bytes: u32, swizzle: u8 },
     /// From the shared memory of a CTA to that of another.
     Cluster { from: u32, target: Target, to: u32, bytes: u32, reduce: Option<(ReduceOp, ReduceType)> },
     /// Reads the source of a store, in the group with this number.
@@ -86,9 +86,9 @@ impl Machine<'_> {
 
     fn complete(&mut self, cluster: &mut Cluster, pending: Pending) -> Result<()> {
         let Pending { issuer, knows, epoch, action, id, .. } = pending;
-        let who = |epoch| Who { epoch, knows: &knows, proxy: Proxy::Async, atomic: false };
+        let who = |epoch| Who { epoch, knows: &knows, proxy: Proxy::Async, atomic: false, swizzle: 0 };
         match action {
-            Action::Load { pieces, fill, targets, bytes } => {
+            Action::Load { pieces, fill, targets, bytes, swizzle } => {
                 for piece in &pieces {
                     let size = piece.bytes as usize;
                     let (mut data, mut valid) = (fill, true);
@@ -99,7 +99,7 @@ impl Machine<'_> {
                         valid = allocation.valid[start..start + size].iter().all(|&v| v != 0);
                     }
                     for target in &targets {
-                        write_shared(cluster, target.cta, piece.shared, &data[..size], valid, who(target.epoch))?;
+                        write_shared(cluster, target.cta, piece.shared, &data[..size], valid, Who { swizzle, ..who(target.epoch) })?;
                     }
                 }
                 self.counters.bulk_loaded += u64::from(bytes);

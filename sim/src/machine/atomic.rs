@@ -30,7 +30,7 @@ impl Machine<'_> {
                     target.shared.check(offset, bytes as u32).map_err(fail)?;
                     target.mbarriers.check_access(offset, bytes as u32).map_err(fail)?;
                     target.shared.check_written(offset, bytes as u32).map_err(fail)?;
-                    let who = Who { epoch: warp.epoch(), knows: &warp.knows, proxy: Proxy::Generic, atomic: true };
+                    let who = Who { epoch: warp.epoch(), knows: &warp.knows, proxy: Proxy::Generic, atomic: true, swizzle: 0 };
                     let agents = &cluster.agents;
                     target.shared.note_write(offset, bytes as u32, who, &|e| agents[e.agent() as usize].clone()).map_err(fail)?;
                     let range = offset as usize..offset as usize + bytes;

@@ -4,6 +4,7 @@ use super::Machine;
 use super::access::Place;
 use super::asynchronous::{Action, Issuer, Pending, Piece, Target, shared_place};
 use super::clock::Epoch;
+use super::shared::swizzle_number;
 use super::state::{Cluster, Wait, Warp};
 use super::step::{Flow, lanes};
 use crate::error::{Fault, Kind, Result};
@@ -75,6 +76,8 @@ impl Machine<'_> {
         for lane in lanes(mask) {
             self.bulk_lane(cluster, warp, lane, copy).map_err(|f| super::access::in_lane(f, lane))?;
         }
+        // What follows is not what the copies saw.
+        warp.advance();
         Ok(())
     }
 
@@ -160,6 +163,7 @@ impl Machine<'_> {
             let epoch = self.signal_epoch(cluster, cta, at)?;
             targets.push(Target { cta: destination.data.cta as usize, mbarrier: (cta, at), epoch });
         }
+        let swizzle = map.as_ref().map_or(0, |map| swizzle_number(map.swizzle));
         let epoch = targets.first().map_or(Epoch::default(), |t| t.epoch);
         let action = match copy.op {
             BulkOp::Cluster => {
@@ -170,7 +174,7 @@ impl Machine<'_> {
                 }
                 Action::Cluster { from, target: targets[0], to: offset, bytes, reduce }
             }
-            _ => Action::Load { pieces, fill, targets, bytes },
+            _ => Action::Load { pieces, fill, targets, bytes, swizzle },
         };
         cluster.pending.push(Pending { id, due, issuer, knows: warp.knows.clone(), epoch, action });
         Ok(())

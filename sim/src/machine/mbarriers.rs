@@ -140,7 +140,7 @@ impl Machine<'_> {
                         Some(clock) => clock.agent,
                         None => cluster.new_agent(format!("copies that signal the mbarrier at {offset:#x} of rank {cta}")),
                     };
-                    let who = Who { epoch, knows: &warp.knows, proxy: Proxy::Generic, atomic: false };
+                    let who = Who { epoch, knows: &warp.knows, proxy: Proxy::Generic, atomic: false, swizzle: 0 };
                     let agents = &cluster.agents;
                     let target = &mut cluster.ctas[cta];
                     target.mbarriers.init(offset, count)?;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::clock::{Epoch, Knowledge};
 use crate::error::{Fault, Kind, Result};
+use crate::matrix::Swizzle;
 
 /// Where user data starts; the bytes before are the system's.
 pub const RESERVED: u32 = 0x400;
@@ -23,6 +24,24 @@ pub struct Who<'a> {
     pub proxy: Proxy,
     /// One of several atomic operations.
     pub atomic: bool,
+    /// Swizzle of the async proxy's view, plus 1; 0: none in particular.
+    pub swizzle: u8,
+}
+
+/// Numbers of the swizzles in `Who::swizzle`.
+const SWIZZLES: [Swizzle; 7] = [
+    Swizzle::None,
+    Swizzle::B32,
+    Swizzle::B64,
+    Swizzle::B128,
+    Swizzle::B128Atom32,
+    Swizzle::B128Atom32Flip8,
+    Swizzle::B128Atom64,
+];
+
+/// The number of a swizzle.
+pub fn swizzle_number(swizzle: Swizzle) -> u8 {
+    SWIZZLES.iter().position(|s| *s == swizzle).map_or(0, |at| at as u8 + 1)
 }
 
 #[derive(Clone, Copy, Default)]
@@ -34,6 +53,7 @@ struct Word {
     generic: bool,
     atomic: bool,
     more: bool,
+    swizzle: u8,
 }
 
 pub struct Shared {
@@ -91,6 +111,17 @@ impl Shared {
             if word.writer != who.epoch && !word.writer.never() && word.bytes & mask(offset, bytes, index) != 0 {
                 ordered(word.writer, word.generic, word.atomic, index, who, "written", name)?;
             }
+            if word.swizzle != 0 && who.swizzle != 0 && word.swizzle != who.swizzle {
+                return Fault::err(
+                    Kind::Descriptor,
+                    format!(
+                        "shared offset {:#x} was written by a copy with the swizzle {:?}, but is read with {:?}",
+                        4 * index,
+                        SWIZZLES[usize::from(word.swizzle) - 1],
+                        SWIZZLES[usize::from(who.swizzle) - 1]
+                    ),
+                );
+            }
             if word.readers[0] == who.epoch {
                 continue;
             }
@@ -139,6 +170,7 @@ impl Shared {
             word.bytes = if same { word.bytes | bytes } else { bytes };
             word.generic = who.proxy == Proxy::Generic;
             word.atomic = who.atomic;
+            word.swizzle = who.swizzle;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::clock::{Epoch, Knowledge};
-use super::shared::{Proxy, Shared, Who};
+use super::shared::{Proxy, Shared, Who, swizzle_number};
 use super::state::{Cluster, Issued, Wait, Warp};
 use super::step::Flow;
 use crate::error::{Fault, Kind, Result};
@@ -164,6 +164,7 @@ impl Machine<'_> {
         }
         issued.warps |= 1 << (warp.index % 4);
         issued.knows.join(&warp.knows);
+        warp.advance();
         if issued.warps == 15 {
             issued.due = due;
         }
@@ -217,13 +218,19 @@ impl Machine<'_> {
                 }
             }
         }
+        let b = decode_descriptor(issued.b)?;
         let a = match &op.a {
             WgmmaA::Descriptor(_) => OperandA::Shared(decode_descriptor(issued.a)?),
             WgmmaA::Registers(_) => OperandA::Registers(&fragment),
         };
-        let who = Who { epoch, knows: &issued.knows, proxy: Proxy::Async, atomic: false };
+        // The reader does not tell the operands apart, so modes are compared only where both have the same.
+        let swizzle = match a {
+            OperandA::Shared(a) if a.swizzle != b.swizzle => 0,
+            _ => swizzle_number(b.swizzle),
+        };
+        let who = Who { epoch, knows: &issued.knows, proxy: Proxy::Async, atomic: false, swizzle };
         let mut reader = Reader { shared, who, agents };
-        instruction.execute(a, decode_descriptor(issued.b)?, issued.scale_d, &mut reader, &mut tile)?;
+        instruction.execute(a, b, issued.scale_d, &mut reader, &mut tile)?;
         for (w, warp) in warps.iter_mut().enumerate() {
             let Some(warp) = warp else { continue };
             for (register, &slot) in op.d.iter().enumerate() {
