@@ -60,7 +60,7 @@ impl Simulator {
         }
         let mut kernels = Vec::new();
         for entry in module.entries {
-            kernels.push(Arc::new(decode(entry, lines.clone(), module.files.clone(), &module.target)?));
+            kernels.push(Arc::new(decode(entry, lines.clone(), module.files.clone())?));
         }
         Ok(Simulator { memory, kernels, globals, launches: 0 })
     }
@@ -101,7 +101,10 @@ impl Simulator {
         }
         for (param, &(offset, size)) in params.iter().zip(&entry.params) {
             if param.len() != size as usize {
-                return Fault::err(Kind::Launch, format!("a parameter of {} bytes, where {size} are expected", param.len()));
+                return Fault::err(
+                    Kind::Launch,
+                    format!("a parameter of {} bytes, where {size} are expected", param.len()),
+                );
             }
             bytes[offset as usize..][..param.len()].copy_from_slice(param);
         }

@@ -507,7 +507,15 @@ fn bad_addresses() {
 #[test]
 fn malformed_text_is_an_error_with_its_line() {
     let kernel = |body: &str| Simulator::new(&source(body, false)).err().map(|e| e.to_string());
-    for body in ["mov.u32 %r1", "add.u32 %r1, %nothing, 1;", "frobnicate.u32 %r1, %r2;", "add.q32 %r1, %r2, %r3;", "bra nowhere;", "ld.shared.u32 [%r1], %r2;", "mma.sync.aligned %r1, %r2;"] {
+    for body in [
+        "mov.u32 %r1",
+        "add.u32 %r1, %nothing, 1;",
+        "frobnicate.u32 %r1, %r2;",
+        "add.q32 %r1, %r2, %r3;",
+        "bra nowhere;",
+        "ld.shared.u32 [%r1], %r2;",
+        "mma.sync.aligned %r1, %r2;",
+    ] {
         let text = kernel(body).unwrap_or_else(|| panic!("{body} was accepted"));
         assert!(text.contains("line"), "{text}");
     }

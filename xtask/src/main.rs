@@ -5,6 +5,7 @@ mod context;
 mod demo;
 mod package;
 mod sass;
+mod sim;
 mod test;
 mod toolchain;
 mod tools;
@@ -19,6 +20,7 @@ usage: cargo xtask <command>
   test        format, lints, documentation, and all tests up to the installed package
   toolchain   install the pinned CUDA compiler in the build folder
   sass        check the machine code of the CUDA kernels that were built
+  sim         run the CUDA kernels on cudasim, without a GPU
   header      write include/jfa/jfa.h anew from src/capi
   bench cpu   compare the CPU backend with PyTorch";
 
@@ -40,6 +42,7 @@ fn dispatch(context: &Context, words: &[&str]) -> Result {
         ["test"] => test::run(context),
         ["toolchain"] => toolchain::run(context),
         ["sass"] => sass::run(context),
+        ["sim", options @ ..] => sim::run(context, options),
         ["header"] => {
             let mut cargo = context.cargo();
             context.run(

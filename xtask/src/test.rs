@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::context::{Context, Result, fresh_folder};
-use crate::{demo, sass};
+use crate::{demo, sass, sim};
 
 /// Tests that passed and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ struct Count {
 /// One part of the check.
 type Step = (&'static str, fn(&Context) -> Result<Count>);
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     ("rustfmt", rustfmt),
     ("clang-format", clang_format),
     ("clippy", clippy),
@@ -26,6 +26,7 @@ const STEPS: [Step; 8] = [
     ("conformance on the CPU device", conformance),
     ("C and C++ tests of the installed package", ctests),
     ("machine code of the CUDA kernels", machine_code),
+    ("CUDA kernels on cudasim", simulated),
 ];
 
 /// Runs every step, also after a failed one, and closes with the line `N passed, N failed`.
@@ -158,6 +159,22 @@ fn machine_code(context: &Context) -> Result<Count> {
         return Ok(Count::default());
     };
     Ok(Count { passed: summary.passed, failed: summary.failed })
+}
+
+/// The tables with small shapes, each with another interleaving of the warps.
+fn simulated(context: &Context) -> Result<Count> {
+    let Some(tables) = sim::Tables::build(context)? else {
+        println!("no CUDA compiler, so there are no kernels to run");
+        return Ok(Count::default());
+    };
+    let mut sum = Count::default();
+    for (seed, filter) in (1..).zip(["rejections/", "masks/", "numeric/", "random/", "rejections/", "masks/"]) {
+        let shape = sim::Shape { seed, device: "h200", multiprocessors: 4, random: 30 };
+        let (text, result) = context.run_and_read(&mut tables.command(context, shape, filter))?;
+        let count = finish(plain_count(&text), result)?;
+        sum = Count { passed: sum.passed + count.passed, failed: sum.failed + count.failed };
+    }
+    Ok(sum)
 }
 
 /// A run that failed without a failed test (a build error, a crash) counts as one failure.

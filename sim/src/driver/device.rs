@@ -32,9 +32,13 @@ impl Model {
             "h200" => {
                 Model { name: "NVIDIA H200", capability: (9, 0), arch: "90a", multiprocessors: 132, memory: 141 << 30 }
             }
-            "b200" => {
-                Model { name: "NVIDIA B200", capability: (10, 0), arch: "100a", multiprocessors: 148, memory: 180 << 30 }
-            }
+            "b200" => Model {
+                name: "NVIDIA B200",
+                capability: (10, 0),
+                arch: "100a",
+                multiprocessors: 148,
+                memory: 180 << 30,
+            },
             _ => return None,
         };
         if let Some(count) = std::env::var("CUDASIM_SMS").ok().and_then(|v| v.parse().ok()).filter(|&n| n > 0) {

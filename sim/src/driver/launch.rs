@@ -29,7 +29,12 @@ impl Driver {
     ///
     /// # Safety
     /// `params` points to a pointer for each parameter of the kernel.
-    unsafe fn prepare(&mut self, function: usize, request: &Request, params: *mut *mut c_void) -> Result<Launch, CUresult> {
+    unsafe fn prepare(
+        &mut self,
+        function: usize,
+        request: &Request,
+        params: *mut *mut c_void,
+    ) -> Result<Launch, CUresult> {
         let refuse = |what: String| {
             eprintln!("cudasim: launch refused: {what}");
         };

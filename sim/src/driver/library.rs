@@ -43,11 +43,12 @@ impl Driver {
         let mut library = Library { kernels: Vec::new() };
         for entry in module.entries {
             let name = entry.name.clone();
-            let kernel = decode(entry, lines.clone(), module.files.clone(), &module.target)
+            let kernel = decode(entry, lines.clone(), module.files.clone())
                 .map_err(|fault| Driver::refuse("loading an image", &fault))?;
             let handle = self.handle();
             let max_dynamic = SHARED_DEFAULT.saturating_sub(kernel.entry.shared_bytes);
-            let function = Function { kernel: Arc::new(kernel), globals: globals.clone(), max_dynamic, non_portable: false };
+            let function =
+                Function { kernel: Arc::new(kernel), globals: globals.clone(), max_dynamic, non_portable: false };
             self.kernels.insert(handle, function);
             library.kernels.push((name, handle));
         }
@@ -87,7 +88,8 @@ impl Driver {
     fn attribute(&self, kernel: usize, attribute: c_int) -> Result<c_int, CUresult> {
         let function = self.kernels.get(&kernel).ok_or(HANDLE)?;
         let entry = &function.kernel.entry;
-        let threads = entry.required_threads.or(entry.max_threads).map_or(1024, |t| t.iter().product::<u32>().min(1024));
+        let threads =
+            entry.required_threads.or(entry.max_threads).map_or(1024, |t| t.iter().product::<u32>().min(1024));
         let is = |a: F| a as c_int == attribute;
         Ok(match () {
             () if is(F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) => threads as c_int,
@@ -141,7 +143,11 @@ extern "C" fn cuLibraryUnload(library: *mut c_void) -> CUresult {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuLibraryGetKernel(kernel: *mut *mut c_void, library: *mut c_void, name: *const c_char) -> CUresult {
+unsafe extern "C" fn cuLibraryGetKernel(
+    kernel: *mut *mut c_void,
+    library: *mut c_void,
+    name: *const c_char,
+) -> CUresult {
     call("cuLibraryGetKernel", |driver| {
         let found = driver.find(library as usize, name)?;
         // SAFETY: the caller's pointer.
@@ -167,7 +173,12 @@ extern "C" fn cuKernelSetAttribute(attribute: c_int, value: c_int, kernel: *mut 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuKernelGetAttribute(value: *mut c_int, attribute: c_int, kernel: *mut c_void, device: c_int) -> CUresult {
+unsafe extern "C" fn cuKernelGetAttribute(
+    value: *mut c_int,
+    attribute: c_int,
+    kernel: *mut c_void,
+    device: c_int,
+) -> CUresult {
     call("cuKernelGetAttribute", |driver| {
         driver.check_device(device)?;
         let found = driver.attribute(kernel as usize, attribute)?;
@@ -193,7 +204,11 @@ extern "C" fn cuModuleUnload(module: *mut c_void) -> CUresult {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuModuleGetFunction(function: *mut *mut c_void, module: *mut c_void, name: *const c_char) -> CUresult {
+unsafe extern "C" fn cuModuleGetFunction(
+    function: *mut *mut c_void,
+    module: *mut c_void,
+    name: *const c_char,
+) -> CUresult {
     // SAFETY: the caller's pointers.
     unsafe { cuLibraryGetKernel(function, module, name) }
 }

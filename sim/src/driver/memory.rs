@@ -23,8 +23,7 @@ impl Driver {
     pub fn copy_across(&mut self, to: u64, from: u64, bytes: usize) -> Outcome {
         let refuse = |fault| Driver::refuse("copy within the device", &fault);
         let (source, start) = self.memory.range(from, bytes).map_err(refuse)?;
-        let (data, valid) =
-            (source.bytes[start..start + bytes].to_vec(), source.valid[start..start + bytes].to_vec());
+        let (data, valid) = (source.bytes[start..start + bytes].to_vec(), source.valid[start..start + bytes].to_vec());
         let (target, start) = self.memory.range(to, bytes).map_err(refuse)?;
         target.bytes[start..start + bytes].copy_from_slice(&data);
         target.valid[start..start + bytes].copy_from_slice(&valid);
@@ -112,19 +111,18 @@ extern "C" fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) -> CUresult {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
-    to: u64,
-    from: *const c_void,
-    bytes: usize,
-    stream: *mut c_void,
-) -> CUresult {
+unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) -> CUresult {
     work("cuMemcpyHtoDAsync", |driver| {
         if from.is_null() && bytes > 0 {
             return Err(INVALID);
         }
-        // SAFETY: the caller's buffer holds `bytes` bytes. A captured copy would read it when the graph runs; here it
-        // is read now, which is the same unless the caller changes it between.
-        let data = if bytes == 0 { Vec::new() } else { unsafe { std::slice::from_raw_parts(from.cast(), bytes) }.to_vec() };
+        // A captured copy would read the buffer when the graph runs; here it is read now, which is the same unless the
+        // caller changes it between.
+        let mut data = Vec::new();
+        if bytes > 0 {
+            // SAFETY: the caller's buffer holds `bytes` bytes.
+            data.extend_from_slice(unsafe { std::slice::from_raw_parts(from.cast(), bytes) });
+        }
         driver.enqueue(stream as usize, Node::CopyIn { to, data })
     })
 }

@@ -85,7 +85,8 @@ fn work(name: &str, f: impl FnOnce(&mut Driver) -> Outcome) -> CUresult {
 fn initialise() -> CUresult {
     let mut guard = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
     if guard.is_none() {
-        let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
+        let number =
+            |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
         let Some(model) = Model::from_environment() else {
             eprintln!("cudasim: CUDASIM_DEVICE must be h200 or b200");
             return CUresult::CUDA_ERROR_NO_DEVICE;

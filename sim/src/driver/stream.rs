@@ -226,7 +226,11 @@ unsafe extern "C" fn cuStreamIsCapturing(stream: *mut c_void, status: *mut c_uin
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuGraphInstantiateWithFlags(executable: *mut *mut c_void, graph: *mut c_void, _flags: u64) -> CUresult {
+unsafe extern "C" fn cuGraphInstantiateWithFlags(
+    executable: *mut *mut c_void,
+    graph: *mut c_void,
+    _flags: u64,
+) -> CUresult {
     work("cuGraphInstantiate", |driver| {
         let nodes = driver.graphs.get(&(graph as usize)).ok_or(INVALID)?.nodes.clone();
         let handle = driver.handle();

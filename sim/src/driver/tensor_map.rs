@@ -25,7 +25,8 @@ unsafe extern "C" fn cuTensorMapEncodeTiled(
 ) -> CUresult {
     call("cuTensorMapEncodeTiled", |driver| {
         let pointers = [dims.cast::<c_void>(), box_dims.cast(), element_strides.cast()];
-        let unusable = map.is_null() || rank > 5 || pointers.iter().any(|p| p.is_null()) || rank > 1 && strides.is_null();
+        let unusable =
+            map.is_null() || rank > 5 || pointers.iter().any(|p| p.is_null()) || rank > 1 && strides.is_null();
         if unusable {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }

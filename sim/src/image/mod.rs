@@ -95,8 +95,7 @@ fn uncompress(body: &[u8], compressed: usize, size: usize) -> Result<String> {
     } else {
         let body = body.get(..compressed).ok_or_else(|| malformed("longer than its entry".into()))?;
         if body.starts_with(&ZSTD_MAGIC) {
-            let mut decoder =
-                ruzstd::decoding::StreamingDecoder::new(body).map_err(|e| malformed(e.to_string()))?;
+            let mut decoder = ruzstd::decoding::StreamingDecoder::new(body).map_err(|e| malformed(e.to_string()))?;
             let mut text = Vec::with_capacity(size);
             decoder.read_to_end(&mut text).map_err(|e| malformed(e.to_string()))?;
             text

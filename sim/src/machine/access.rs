@@ -77,7 +77,8 @@ impl Machine<'_> {
                     target.mbarriers.check_access(offset, bytes)?;
                 }
                 target.shared.check_written(offset, bytes)?;
-                let who = Who { epoch: warp.epoch(), knows: &warp.knows, proxy: Proxy::Generic, atomic: strong, swizzle: 0 };
+                let who =
+                    Who { epoch: warp.epoch(), knows: &warp.knows, proxy: Proxy::Generic, atomic: strong, swizzle: 0 };
                 let agents = &cluster.agents;
                 target.shared.note_read(offset, bytes, who, &|e| agents[e.agent() as usize].clone())?;
                 out.copy_from_slice(&target.shared.bytes[offset as usize..][..out.len()]);
@@ -133,7 +134,8 @@ impl Machine<'_> {
                 if offset <= target.mbarrier_range.1 && offset + bytes > target.mbarrier_range.0 {
                     target.mbarriers.check_access(offset, bytes)?;
                 }
-                let who = Who { epoch: warp.epoch(), knows: &warp.knows, proxy: Proxy::Generic, atomic: strong, swizzle: 0 };
+                let who =
+                    Who { epoch: warp.epoch(), knows: &warp.knows, proxy: Proxy::Generic, atomic: strong, swizzle: 0 };
                 let agents = &cluster.agents;
                 target.shared.note_write(offset, bytes, who, &|e| agents[e.agent() as usize].clone())?;
                 target.shared.bytes[offset as usize..][..data.len()].copy_from_slice(data);
@@ -247,11 +249,8 @@ impl Machine<'_> {
                             word[..size].copy_from_slice(&data[lane][from..from + size]);
                             let value = u64::from_le_bytes(word);
                             let unused = 64 - 8 * size as u32;
-                            out[lane] = if *signed && size < 8 {
-                                ((value << unused) as i64 >> unused) as u64
-                            } else {
-                                value
-                            };
+                            out[lane] =
+                                if *signed && size < 8 { ((value << unused) as i64 >> unused) as u64 } else { value };
                         }
                         warp.set(d + half as u32, mask, &out)?;
                     }
@@ -294,7 +293,7 @@ impl Machine<'_> {
                 }
                 warp.set(*d, mask, &out)
             }
-            Op::MapRank { generic: _, d, address, rank } => {
+            Op::MapRank { d, address, rank } => {
                 let (value, rank) = (warp.get(*address, mask)?, warp.get(*rank, mask)?);
                 for lane in lanes(mask) {
                     let size = cluster.ctas.len() as u64;

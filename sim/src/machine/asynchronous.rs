@@ -31,12 +31,30 @@ pub struct Issuer {
 #[derive(Debug)]
 pub enum Action {
     /// Into the shared memory of CTAs; the offsets are relative to the first piece's.
-    Load { pieces: Vec<Piece>, fill: [u8; 16], targets: Vec<Target>, bytes: u32, swizzle: u8 },
+    Load {
+        pieces: Vec<Piece>,
+        fill: [u8; 16],
+        targets: Vec<Target>,
+        bytes: u32,
+        swizzle: u8,
+    },
     /// From the shared memory of a CTA to that of another.
-    Cluster { from: u32, target: Target, to: u32, bytes: u32, reduce: Option<(ReduceOp, ReduceType)> },
-    /// Reads the source of a store, in the group with this number.
-    StoreRead { pieces: Vec<Piece>, group: u32, reduce: Option<(ReduceOp, ReduceType)> },
-    StoreWrite { data: Vec<(u64, Vec<u8>)>, group: u32, reduce: Option<(ReduceOp, ReduceType)> },
+    Cluster {
+        from: u32,
+        target: Target,
+        to: u32,
+        bytes: u32,
+        reduce: Option<(ReduceOp, ReduceType)>,
+    },
+    /// Reads the source of a store.
+    StoreRead {
+        pieces: Vec<Piece>,
+        reduce: Option<(ReduceOp, ReduceType)>,
+    },
+    StoreWrite {
+        data: Vec<(u64, Vec<u8>)>,
+        reduce: Option<(ReduceOp, ReduceType)>,
+    },
 }
 
 /// A CTA that receives data, and the mbarrier that learns of it.
@@ -99,7 +117,14 @@ impl Machine<'_> {
                         valid = allocation.valid[start..start + size].iter().all(|&v| v != 0);
                     }
                     for target in &targets {
-                        write_shared(cluster, target.cta, piece.shared, &data[..size], valid, Who { swizzle, ..who(target.epoch) })?;
+                        write_shared(
+                            cluster,
+                            target.cta,
+                            piece.shared,
+                            &data[..size],
+                            valid,
+                            Who { swizzle, ..who(target.epoch) },
+                        )?;
                     }
                 }
                 self.counters.bulk_loaded += u64::from(bytes);
@@ -117,7 +142,7 @@ impl Machine<'_> {
                 write_shared(cluster, target.cta, to, &data, true, who(target.epoch))?;
                 self.signal(cluster, target, bytes)?;
             }
-            Action::StoreRead { pieces, group, reduce } => {
+            Action::StoreRead { pieces, reduce } => {
                 let mut data = Vec::with_capacity(pieces.len());
                 for piece in &pieces {
                     let Some(address) = piece.global else { continue };
@@ -129,10 +154,10 @@ impl Machine<'_> {
                     groups.pending.iter_mut().filter(|p| p.1 == id).for_each(|p| p.2 = false);
                 }
                 let due = self.time + self.random.delay();
-                let action = Action::StoreWrite { data, group, reduce };
+                let action = Action::StoreWrite { data, reduce };
                 cluster.pending.push(Pending { id, due, issuer, knows, epoch, action });
             }
-            Action::StoreWrite { data, reduce, .. } => {
+            Action::StoreWrite { data, reduce } => {
                 for (address, new) in data {
                     self.note_async(cluster, &knows, address, new.len(), true, epoch)?;
                     let (allocation, start) = self.memory.range(address, new.len())?;
@@ -162,7 +187,10 @@ impl Machine<'_> {
     fn signal(&mut self, cluster: &mut Cluster, target: Target, bytes: u32) -> Result<()> {
         let (cta, offset) = target.mbarrier;
         if cluster.ctas[cta].exited {
-            return Fault::err(Kind::Exit, format!("a copy signals the mbarrier at {offset:#x} of a CTA that has exited"));
+            return Fault::err(
+                Kind::Exit,
+                format!("a copy signals the mbarrier at {offset:#x} of a CTA that has exited"),
+            );
         }
         if let Some(clock) = cluster.ctas[cta].clocks.get_mut(&offset) {
             clock.incoming -= 1;

@@ -30,9 +30,18 @@ impl Machine<'_> {
                     target.shared.check(offset, bytes as u32).map_err(fail)?;
                     target.mbarriers.check_access(offset, bytes as u32).map_err(fail)?;
                     target.shared.check_written(offset, bytes as u32).map_err(fail)?;
-                    let who = Who { epoch: warp.epoch(), knows: &warp.knows, proxy: Proxy::Generic, atomic: true, swizzle: 0 };
+                    let who = Who {
+                        epoch: warp.epoch(),
+                        knows: &warp.knows,
+                        proxy: Proxy::Generic,
+                        atomic: true,
+                        swizzle: 0,
+                    };
                     let agents = &cluster.agents;
-                    target.shared.note_write(offset, bytes as u32, who, &|e| agents[e.agent() as usize].clone()).map_err(fail)?;
+                    target
+                        .shared
+                        .note_write(offset, bytes as u32, who, &|e| agents[e.agent() as usize].clone())
+                        .map_err(fail)?;
                     let range = offset as usize..offset as usize + bytes;
                     old[..bytes].copy_from_slice(&target.shared.bytes[range.clone()]);
                     let new = apply(*op, *bits, u64::from_le_bytes(old), b[lane], c[lane]);
@@ -82,9 +91,27 @@ fn apply(op: AtomicOp, bits: u32, old: u64, b: u64, c: u64) -> u64 {
         AtomicOp::Or => old | b,
         AtomicOp::Xor => old ^ b,
         AtomicOp::Exchange => b,
-        AtomicOp::Swap => if old == b { c } else { old },
-        AtomicOp::Increment => if old >= b { 0 } else { old + 1 },
-        AtomicOp::Decrement => if old == 0 || old > b { b } else { old - 1 },
+        AtomicOp::Swap => {
+            if old == b {
+                c
+            } else {
+                old
+            }
+        }
+        AtomicOp::Increment => {
+            if old >= b {
+                0
+            } else {
+                old + 1
+            }
+        }
+        AtomicOp::Decrement => {
+            if old == 0 || old > b {
+                b
+            } else {
+                old - 1
+            }
+        }
     };
     new & all
 }

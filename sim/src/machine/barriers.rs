@@ -14,12 +14,25 @@ fn misuse<T>(message: String) -> Result<T> {
 }
 
 impl Machine<'_> {
-    pub fn barrier(&mut self, cluster: &mut Cluster, warp: &mut Warp, group: usize, mask: u32, op: &Op) -> Result<Flow> {
+    pub fn barrier(
+        &mut self,
+        cluster: &mut Cluster,
+        warp: &mut Warp,
+        group: usize,
+        mask: u32,
+        op: &Op,
+    ) -> Result<Flow> {
         if let Some(flow) = self.together(warp, mask, u32::MAX) {
             return Ok(flow);
         }
         match op {
-            Op::Barrier { id, count, wait, reduce, .. } => {
+            Op::Barrier { id, count, wait, aligned, reduce } => {
+                if *aligned && mask != warp.groups[group].mask {
+                    return Fault::err(
+                        Kind::Divergence,
+                        "an aligned barrier under a predicate that differs among lanes",
+                    );
+                }
                 let id = warp.uniform(*id, mask, "the barrier")? as u32;
                 if id > 15 {
                     return misuse(format!("barrier {id}: there are 16"));
@@ -180,7 +193,7 @@ impl Machine<'_> {
         if entry.max_threads.is_none() && entry.required_threads.is_none() && entry.max_registers.is_none() {
             return misuse("setmaxnreg in a kernel without launch bounds or .maxnreg".into());
         }
-        if !(24..=256).contains(&count) || count % 8 != 0 {
+        if !(24..=256).contains(&count) || !count.is_multiple_of(8) {
             return misuse(format!("setmaxnreg to {count}: a multiple of 8 from 24 to 256 is needed"));
         }
         if warp.index / 4 * 4 + 4 > self.launch.warps() {

@@ -5,14 +5,15 @@ use super::access::Place;
 use super::asynchronous::{Action, Issuer, Pending, Piece, Target, shared_place};
 use super::clock::Epoch;
 use super::shared::swizzle_number;
-use super::state::{Cluster, Wait, Warp};
+use super::state::{Cluster, PendingCopy, Wait, Warp};
 use super::step::{Flow, lanes};
 use crate::error::{Fault, Kind, Result};
 use crate::program::{AsyncCopy, BulkOp, Op, Slot};
 use crate::ptx::ast::Space;
 use crate::tensor_map::TensorMap;
 use crate::tma::{
-    ClusterAddress, CtaGroup, Direction, Mode, Options, ReduceOp, ReduceType, Tile, check_bulk, check_non_bulk, destinations,
+    ClusterAddress, CtaGroup, Direction, Mode, Options, ReduceOp, ReduceType, Tile, check_bulk, check_non_bulk,
+    destinations,
 };
 
 /// One lane's value of an address operand.
@@ -139,7 +140,7 @@ impl Machine<'_> {
             let group = groups.committed + 1;
             groups.pending.push((group, id, true));
             let epoch = Epoch::new(warp.bulk_agent, group);
-            let action = Action::StoreRead { pieces, group, reduce };
+            let action = Action::StoreRead { pieces, reduce };
             cluster.pending.push(Pending { id, due, issuer, knows: warp.knows.clone(), epoch, action });
             return Ok(());
         }
@@ -168,7 +169,8 @@ impl Machine<'_> {
         let action = match copy.op {
             BulkOp::Cluster => {
                 let from = address_of(warp, lane, copy.global)?;
-                let (from_cta, from) = shared_place(self.locate(cluster, warp.cta, Space::Shared, from & 0xFFFF_FFFF)?)?;
+                let (from_cta, from) =
+                    shared_place(self.locate(cluster, warp.cta, Space::Shared, from & 0xFFFF_FFFF)?)?;
                 if from_cta == data_cta {
                     return Fault::err(Kind::InvalidOperand, "a shared::cta to shared::cluster copy within one CTA");
                 }
@@ -200,7 +202,7 @@ impl Machine<'_> {
         Ok(Flow::Next)
     }
 
-    /// Non-bulk copies take place at once: a program that does not wait for them is not caught.
+    /// Non-bulk copies (PTX ISA, "cp.async"): their data arrives when the lane waits for it.
     pub fn copy_async(&mut self, cluster: &mut Cluster, warp: &mut Warp, mask: u32, op: &Op) -> Result<()> {
         match op {
             Op::CopyAsync { bytes, shared, global, size } => {
@@ -217,13 +219,34 @@ impl Machine<'_> {
                         let place = self.locate(cluster, warp.cta, Space::Global, from)?;
                         self.read(cluster, warp, lane, place, false, &mut data[..read])?;
                     }
-                    let place = self.locate(cluster, warp.cta, Space::Shared, to)?;
-                    self.write(cluster, warp, lane, place, false, &data[..*bytes as usize])?;
+                    let (cta, offset) = shared_place(self.locate(cluster, warp.cta, Space::Shared, to)?)?;
+                    cluster.ctas[cta].shared.check(offset, *bytes)?;
+                    // Until then whoever reads the bytes finds nothing.
+                    cluster.ctas[cta].shared.mark_written(offset, *bytes, false);
+                    let (group, bytes) = (warp.copy_groups[lane] + 1, *bytes as usize);
+                    warp.copies.push(PendingCopy { lane, group, offset, data, bytes });
                 }
-                Ok(())
             }
-            Op::CopyAsyncArrive { .. } => Fault::err(Kind::Unsupported, "cp.async.mbarrier.arrive"),
-            _ => Ok(()),
+            Op::CopyAsyncCommit => lanes(mask).for_each(|lane| warp.copy_groups[lane] += 1),
+            Op::CopyAsyncWait { pending } => {
+                let groups = warp.copy_groups;
+                let done = |copy: &PendingCopy| {
+                    mask >> copy.lane & 1 == 1
+                        && match pending {
+                            Some(pending) => copy.group <= groups[copy.lane].saturating_sub(*pending),
+                            None => true,
+                        }
+                };
+                let (arrived, rest) = std::mem::take(&mut warp.copies).into_iter().partition(done);
+                warp.copies = rest;
+                let arrived: Vec<PendingCopy> = arrived;
+                for copy in arrived {
+                    let place = Place::Shared(warp.cta, copy.offset);
+                    self.write(cluster, warp, copy.lane, place, false, &copy.data[..copy.bytes])?;
+                }
+            }
+            _ => {}
         }
+        Ok(())
     }
 }

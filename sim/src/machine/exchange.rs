@@ -77,7 +77,8 @@ impl Machine<'_> {
             }
             Op::Match { all, d, p, s, bits, .. } => {
                 let value = warp.get(*s, mask)?.map(|v| v & u64::MAX >> (64 - bits));
-                let equal = |lane: usize| lanes(mask).filter(|&o| value[o] == value[lane]).fold(0u32, |m, o| m | 1 << o);
+                let equal =
+                    |lane: usize| lanes(mask).filter(|&o| value[o] == value[lane]).fold(0u32, |m, o| m | 1 << o);
                 let everywhere = equal(mask.trailing_zeros() as usize & 31) == mask;
                 for lane in lanes(mask) {
                     out[lane] = match all {

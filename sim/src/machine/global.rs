@@ -37,7 +37,6 @@ pub struct Allocation {
     pub valid: Vec<u8>,
     pub traces: Vec<Trace>,
     pub device: i32,
-    pub read_only: bool,
 }
 
 #[derive(Debug, Default)]
@@ -60,7 +59,6 @@ impl Global {
             valid: vec![0; bytes],
             traces: Vec::new(),
             device,
-            read_only: false,
         });
         base
     }
@@ -87,7 +85,9 @@ impl Global {
     /// The allocation that holds `bytes` bytes at `address`, and where they start in it.
     pub fn range(&mut self, address: u64, bytes: usize) -> Result<(&mut Allocation, usize)> {
         let inside = |a: &Allocation| {
-            address >= a.base && bytes as u64 <= a.bytes.len() as u64 && address - a.base <= a.bytes.len() as u64 - bytes as u64
+            address >= a.base
+                && bytes as u64 <= a.bytes.len() as u64
+                && address - a.base <= a.bytes.len() as u64 - bytes as u64
         };
         if !self.allocations.get(self.last).is_some_and(inside) {
             let at = self.allocations.partition_point(|a| a.base <= address);

@@ -18,7 +18,9 @@ impl Machine<'_> {
                 cluster.ctas[rank].shared.check(offset, 8)?;
                 Ok((rank, offset))
             }
-            other => Fault::err(Kind::InvalidOperand, format!("an mbarrier must lie in shared memory, not at {other:?}")),
+            other => {
+                Fault::err(Kind::InvalidOperand, format!("an mbarrier must lie in shared memory, not at {other:?}"))
+            }
         }
     }
 
@@ -138,7 +140,9 @@ impl Machine<'_> {
                     let epoch = warp.epoch();
                     let agent = match cluster.ctas[cta].clocks.get(&offset) {
                         Some(clock) => clock.agent,
-                        None => cluster.new_agent(format!("copies that signal the mbarrier at {offset:#x} of rank {cta}")),
+                        None => {
+                            cluster.new_agent(format!("copies that signal the mbarrier at {offset:#x} of rank {cta}"))
+                        }
                     };
                     let who = Who { epoch, knows: &warp.knows, proxy: Proxy::Generic, atomic: false, swizzle: 0 };
                     let agents = &cluster.agents;

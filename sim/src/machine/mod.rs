@@ -21,7 +21,7 @@ mod tensor;
 use std::sync::Arc;
 
 pub use counters::Counters;
-pub use global::{Allocation, Global};
+pub use global::Global;
 pub use random::Random;
 
 use crate::clc::Clusters;
@@ -133,7 +133,9 @@ impl Machine<'_> {
         let mut ready = Vec::with_capacity(64);
         for (c, cta) in cluster.ctas.iter().enumerate() {
             for (w, warp) in cta.warps.iter().enumerate() {
-                let can = |warp: &Warp| warp.groups.iter().any(|g| g.wait.is_none() || g.tried < cluster.changes && !g.stuck());
+                let can = |warp: &Warp| {
+                    warp.groups.iter().any(|g| g.wait.is_none() || g.tried < cluster.changes && !g.stuck())
+                };
                 if warp.as_ref().is_some_and(can) {
                     ready.push((c, w));
                 }
@@ -211,7 +213,8 @@ impl Machine<'_> {
                 object.check_exit().map_err(|fault| {
                     let [x, y, z] = cta.id;
                     let kernel = &self.launch.kernel.entry.name;
-                    let message = format!("{} (mbarrier at {offset:#x}, CTA ({x}, {y}, {z}) of {kernel})", fault.message);
+                    let message =
+                        format!("{} (mbarrier at {offset:#x}, CTA ({x}, {y}, {z}) of {kernel})", fault.message);
                     Fault::new(Kind::Exit, message)
                 })?;
             }

@@ -35,17 +35,27 @@ pub fn hang(machine: &Machine, clusters: &[Cluster], why: &str) -> Fault {
                     Some(Wait::Mbarrier { cta: rank, offset, parity }) => {
                         let owner = clusters.iter().find(|c| c.ctas.iter().any(|other| other.id == cta.id));
                         let object = owner.and_then(|c| {
-                            c.ctas[*rank as usize].mbarriers.live().into_iter().find(|(at, _)| at == offset).map(|(_, o)| o.clone())
+                            c.ctas[*rank as usize]
+                                .mbarriers
+                                .live()
+                                .into_iter()
+                                .find(|(at, _)| at == offset)
+                                .map(|(_, o)| o.clone())
                         });
                         let state = object.map_or(String::new(), |o| {
-                            format!(": phase {}, {} of {} arrivals missing, {} bytes missing", o.phase, o.pending, o.expected, o.tx)
+                            format!(
+                                ": phase {}, {} of {} arrivals missing, {} bytes missing",
+                                o.phase, o.pending, o.expected, o.tx
+                            )
                         });
                         let parity = parity.map_or(String::new(), |p| format!(" parity {p}"));
                         format!("mbarrier {offset:#x} of rank {rank}{parity}{state}")
                     }
                     Some(Wait::Wgmma { pending }) => format!("wgmma until {pending} groups are pending"),
                     Some(Wait::Bulk { pending, .. }) => format!("bulk copies until {pending} groups are pending"),
-                    Some(Wait::Registers { wanted, free }) => format!("{wanted} registers per thread more; {free} are free"),
+                    Some(Wait::Registers { wanted, free }) => {
+                        format!("{wanted} registers per thread more; {free} are free")
+                    }
                 };
                 let _ = write!(
                     text,

@@ -23,7 +23,6 @@ impl Machine<'_> {
         let launch = self.launch;
         let size = launch.cluster_size();
         let mut cluster = Cluster {
-            index,
             number,
             ctas: Vec::new(),
             barrier: Barrier::default(),
@@ -37,7 +36,6 @@ impl Machine<'_> {
             let id = [0, 1, 2].map(|d| index[d] + inner[d]);
             let mut cta = Cta {
                 id,
-                rank,
                 shared: Shared::new(launch.dynamic_offset() + launch.dynamic),
                 mbarriers: Default::default(),
                 mbarrier_range: (u32::MAX, 0),
@@ -99,6 +97,8 @@ impl Machine<'_> {
             max_registers: launch.registers,
             cluster_token: None,
             local: vec![0; kernel.entry.local_bytes as usize * 32],
+            copies: Vec::new(),
+            copy_groups: [0; 32],
         }
     }
 
@@ -143,7 +143,9 @@ impl Machine<'_> {
                 Special::Laneid => std::array::from_fn(|lane| lane as u64),
                 Special::Warpid => word(warp),
                 Special::Nwarpid => word(64),
-                Special::Smid => word((id[0] + launch.grid[0] * (id[1] + launch.grid[1] * id[2])) % launch.multiprocessors),
+                Special::Smid => {
+                    word((id[0] + launch.grid[0] * (id[1] + launch.grid[1] * id[2])) % launch.multiprocessors)
+                }
                 Special::Nsmid => word(launch.multiprocessors),
                 Special::Gridid => same(launch.number.into()),
                 Special::LanemaskEq => std::array::from_fn(|lane| 1 << lane),

@@ -95,10 +95,6 @@ impl Shared {
         }
     }
 
-    pub fn is_written(&self, offset: u32, bytes: u32) -> bool {
-        self.valid[offset as usize..(offset + bytes) as usize].iter().all(|&v| v != 0)
-    }
-
     pub fn mark_written(&mut self, offset: u32, bytes: u32, written: bool) {
         self.valid[offset as usize..(offset + bytes) as usize].fill(written.into());
     }
@@ -125,7 +121,10 @@ impl Shared {
             if word.readers[0] == who.epoch {
                 continue;
             }
-            let free = word.readers.iter().position(|&r| r.never() || r.agent() == who.epoch.agent() || who.knows.all.covers(r));
+            let free = word
+                .readers
+                .iter()
+                .position(|&r| r.never() || r.agent() == who.epoch.agent() || who.knows.all.covers(r));
             match free {
                 Some(at) => word.readers[at] = who.epoch,
                 None => {
@@ -145,13 +144,17 @@ impl Shared {
         for index in first..=last {
             let word = &mut self.words[index as usize];
             let bytes = mask(offset, bytes, index);
-            if word.writer != who.epoch && !word.writer.never() && word.bytes & bytes != 0 && !(word.atomic && who.atomic) {
+            if word.writer != who.epoch
+                && !word.writer.never()
+                && word.bytes & bytes != 0
+                && !(word.atomic && who.atomic)
+            {
                 ordered(word.writer, word.generic, word.atomic, index, who, "written", name)?;
             }
             // Sub-word neighbours share an entry, so only whole words are checked against readers.
             if bytes == 15 {
                 for reader in word.readers.iter().filter(|r| !r.never() && r.agent() != who.epoch.agent()) {
-                    if !who.knows.all.covers(*reader) && !(word.atomic && who.atomic) {
+                    if !(who.knows.all.covers(*reader) || word.atomic && who.atomic) {
                         return race(*reader, index, "read", name);
                     }
                 }
@@ -193,7 +196,7 @@ fn ordered(
     name: &dyn Fn(Epoch) -> String,
 ) -> Result<()> {
     let own = epoch.agent() == who.epoch.agent();
-    if !own && !who.knows.all.covers(epoch) && !(atomic && who.atomic) {
+    if !(own || who.knows.all.covers(epoch) || atomic && who.atomic) {
         return race(epoch, index, what, name);
     }
     if generic && who.proxy == Proxy::Async && !who.knows.fenced.covers(epoch) {

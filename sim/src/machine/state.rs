@@ -12,12 +12,28 @@ use crate::program::{Lanes, Slot};
 pub enum Wait {
     /// The other lanes of a mask.
     Lanes(u32),
-    Barrier { id: u32, arrived: u32, needed: u32 },
+    Barrier {
+        id: u32,
+        arrived: u32,
+        needed: u32,
+    },
     Cluster,
-    Mbarrier { cta: u32, offset: u32, parity: Option<u32> },
-    Wgmma { pending: u32 },
-    Bulk { pending: u32, read: bool },
-    Registers { wanted: u32, free: i64 },
+    Mbarrier {
+        cta: u32,
+        offset: u32,
+        parity: Option<u32>,
+    },
+    Wgmma {
+        pending: u32,
+    },
+    Bulk {
+        pending: u32,
+        read: bool,
+    },
+    Registers {
+        wanted: u32,
+        free: i64,
+    },
 }
 
 /// Lanes that are at the same instruction.
@@ -70,6 +86,19 @@ pub struct Warp {
     /// Generation of the cluster barrier that it has arrived at.
     pub cluster_token: Option<u64>,
     pub local: Vec<u8>,
+    pub copies: Vec<PendingCopy>,
+    /// Groups of `cp.async` that each lane has committed.
+    pub copy_groups: [u32; 32],
+}
+
+/// A `cp.async` that its lane has not waited for.
+#[derive(Clone, Debug)]
+pub struct PendingCopy {
+    pub lane: usize,
+    pub group: u32,
+    pub offset: u32,
+    pub data: [u8; 16],
+    pub bytes: usize,
 }
 
 impl Warp {
@@ -133,7 +162,6 @@ pub struct Warpgroup {
 
 pub struct Cta {
     pub id: [u32; 3],
-    pub rank: u32,
     pub shared: Shared,
     pub mbarriers: Mbarriers,
     /// Bytes from the first to the last mbarrier.
@@ -148,7 +176,6 @@ pub struct Cta {
 }
 
 pub struct Cluster {
-    pub index: [u32; 3],
     pub number: u32,
     pub ctas: Vec<Cta>,
     pub barrier: Barrier,

@@ -345,7 +345,7 @@ impl Machine<'_> {
             Op::Bulk(copy) => self.bulk(cluster, warp, mask, copy)?,
             Op::BulkCommit => self.bulk_commit(warp, mask),
             Op::BulkWait { pending, read } => return self.bulk_wait(warp, mask, *pending, *read),
-            Op::CopyAsync { .. } | Op::CopyAsyncCommit | Op::CopyAsyncWait { .. } | Op::CopyAsyncArrive { .. } => {
+            Op::CopyAsync { .. } | Op::CopyAsyncCommit | Op::CopyAsyncWait { .. } => {
                 self.copy_async(cluster, warp, mask, op)?;
             }
             Op::PrefetchMap { address, offset } => self.prefetch_map(warp, mask, *address, *offset)?,

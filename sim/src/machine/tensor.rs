@@ -46,7 +46,13 @@ fn instruction(op: &Wgmma) -> Result<Instruction> {
     if found.k() != op.k || found.accumulator_registers() as usize != op.d.len() {
         return Fault::err(
             Kind::InvalidOperand,
-            format!("wgmma with k = {} and {} accumulators: {} and {} are needed", op.k, op.d.len(), found.k(), found.accumulator_registers()),
+            format!(
+                "wgmma with k = {} and {} accumulators: {} and {} are needed",
+                op.k,
+                op.d.len(),
+                found.k(),
+                found.accumulator_registers()
+            ),
         );
     }
     Ok(found)

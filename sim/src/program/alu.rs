@@ -262,9 +262,13 @@ fn integer32(root: &str, modes: &Modes, signed: bool) -> Option<(Map, u8)> {
         "mad" => lanes!(|a, b, c| (a as u32).wrapping_mul(b as u32).wrapping_add(c as u32)),
         "sad" => lanes!(|a, b, c| (a as u32).abs_diff(b as u32).wrapping_add(c as u32)),
         // A zero divisor gives all ones, as compiled code does; the ISA leaves it open.
-        "div" if signed => lanes!(|a, b| if b as u32 == 0 { u32::MAX } else { (a as i32).wrapping_div(b as i32) as u32 }),
+        "div" if signed => {
+            lanes!(|a, b| if b as u32 == 0 { u32::MAX } else { (a as i32).wrapping_div(b as i32) as u32 })
+        }
         "div" => lanes!(|a, b| (a as u32).checked_div(b as u32).unwrap_or(u32::MAX)),
-        "rem" if signed => lanes!(|a, b| if b as u32 == 0 { a as u32 } else { (a as i32).wrapping_rem(b as i32) as u32 }),
+        "rem" if signed => {
+            lanes!(|a, b| if b as u32 == 0 { a as u32 } else { (a as i32).wrapping_rem(b as i32) as u32 })
+        }
         "rem" => lanes!(|a, b| (a as u32).checked_rem(b as u32).unwrap_or(a as u32)),
         "min" => by_sign!(|a, b| a.min(b)),
         "max" => by_sign!(|a, b| a.max(b)),
@@ -292,7 +296,8 @@ fn integer32(root: &str, modes: &Modes, signed: bool) -> Option<(Map, u8)> {
             let top = (position + length.max(1) - 1).min(31);
             let sign = if length > 0 && a >> top & 1 == 1 { u32::MAX } else { 0 };
             let mask = ones(length);
-            (a as u32).checked_shr(position).unwrap_or(0) & mask & ones(32u32.saturating_sub(position)) | sign & !ones(length.min(32u32.saturating_sub(position)))
+            (a as u32).checked_shr(position).unwrap_or(0) & mask & ones(32u32.saturating_sub(position))
+                | sign & !ones(length.min(32u32.saturating_sub(position)))
         }),
         "prmt" if modes.0.len() <= 1 => lanes!(|a, b, c| permute(a as u32, b as u32, c as u32)),
         "shf" if modes.has("l") && modes.has("wrap") => lanes!(|a, b, c| funnel(a, b, (c & 31) as u32, true)),
@@ -336,7 +341,13 @@ fn permute(a: u32, b: u32, selector: u32) -> u32 {
     (0..4).fold(0, |out, i| {
         let select = selector >> (4 * i) & 15;
         let byte = (bytes >> (8 * (select & 7)) & 255) as u32;
-        let byte = if select & 8 == 0 { byte } else if byte & 128 == 0 { 0 } else { 255 };
+        let byte = if select & 8 == 0 {
+            byte
+        } else if byte & 128 == 0 {
+            0
+        } else {
+            255
+        };
         out | byte << (8 * i)
     })
 }
@@ -385,6 +396,10 @@ fn integer64(root: &str, modes: &Modes, signed: bool) -> Option<(Map, u8)> {
     }
 }
 
+fn unordered(a: f64, b: f64) -> bool {
+    a.is_nan() || b.is_nan()
+}
+
 /// The comparison `name` ("lt", "geu", ...) on this type.
 pub fn compare(name: &str, t: Type) -> Option<Compare> {
     use Type::*;
@@ -420,10 +435,10 @@ pub fn compare(name: &str, t: Type) -> Option<Compare> {
                 "equ" => mask!(|a, b| !($read(a) < $read(b) || $read(a) > $read(b))),
                 "neu" => mask!(|a, b| $read(a) != $read(b)),
                 "ne" => mask!(|a, b| $read(a) < $read(b) || $read(a) > $read(b)),
-                "ltu" => mask!(|a, b| !($read(a) >= $read(b))),
-                "leu" => mask!(|a, b| !($read(a) > $read(b))),
-                "gtu" => mask!(|a, b| !($read(a) <= $read(b))),
-                "geu" => mask!(|a, b| !($read(a) < $read(b))),
+                "ltu" => mask!(|a, b| unordered($read(a) as f64, $read(b) as f64) || $read(a) < $read(b)),
+                "leu" => mask!(|a, b| unordered($read(a) as f64, $read(b) as f64) || $read(a) <= $read(b)),
+                "gtu" => mask!(|a, b| unordered($read(a) as f64, $read(b) as f64) || $read(a) > $read(b)),
+                "geu" => mask!(|a, b| unordered($read(a) as f64, $read(b) as f64) || $read(a) >= $read(b)),
                 "num" => mask!(|a, b| !$read(a).is_nan() && !$read(b).is_nan()),
                 "nan" => mask!(|a, b| $read(a).is_nan() || $read(b).is_nan()),
                 _ => ordered!($read, name),

@@ -81,9 +81,11 @@ impl Conversion {
     /// Whether `apply` knows this pair of types.
     pub fn known(&self) -> bool {
         use Type::*;
-        let scalar = |t: Type| t.bits() <= 64 && !matches!(t, F16x2 | Bf16x2 | E4m3x2 | E5m2x2 | Ue8m0x2 | F32x2 | Pred);
+        let scalar =
+            |t: Type| t.bits() <= 64 && !matches!(t, F16x2 | Bf16x2 | E4m3x2 | E5m2x2 | Ue8m0x2 | F32x2 | Pred);
         let float = |t: Type| matches!(t, F16 | Bf16 | F32 | F64 | Tf32);
-        let random = matches!(self.rounding, Some(Rounding::Zero | Rounding::NearestEven | Rounding::NearestAway) | None);
+        let random =
+            matches!(self.rounding, Some(Rounding::Zero | Rounding::NearestEven | Rounding::NearestAway) | None);
         match (self.to, self.from) {
             (F16x2 | Bf16x2 | E4m3x2 | E5m2x2, F32) | (F16x2, E4m3x2 | E5m2x2) | (E4m3x2 | E5m2x2, F16x2) => true,
             (to, from) if scalar(to) && scalar(from) => random || !float(to) || !float(from) || self.integral.is_some(),
@@ -96,13 +98,15 @@ impl Conversion {
         let rounding = self.rounding.unwrap_or(Rounding::NearestEven);
         let finite = self.satfinite;
         if let Some(format) = format(self.to) {
-            let encode = |x: f32| u64::from(format.encode(if self.ftz { ftz(x) } else { x }, rounding, finite, self.relu));
+            let encode =
+                |x: f32| u64::from(format.encode(if self.ftz { ftz(x) } else { x }, rounding, finite, self.relu));
             let f32_of = |x: u64| f32::from_bits(x as u32);
             match (self.to, self.from) {
                 (F16x2 | Bf16x2, F32) => return encode(f32_of(b)) | encode(f32_of(a)) << 16,
                 (E4m3x2 | E5m2x2, F32) => return encode(f32_of(b)) | encode(f32_of(a)) << 8,
                 (E4m3x2 | E5m2x2, _) => {
-                    return encode(float::F16.decode(a as u32 & 0xFFFF)) | encode(float::F16.decode(a as u32 >> 16)) << 8;
+                    return encode(float::F16.decode(a as u32 & 0xFFFF))
+                        | encode(float::F16.decode(a as u32 >> 16)) << 8;
                 }
                 (F16x2, from) => {
                     let format = if from == E4m3x2 { E4M3 } else { E5M2 };

@@ -24,8 +24,6 @@ pub struct Kernel {
     /// The lines of the module.
     pub text: std::sync::Arc<Vec<String>>,
     pub files: Vec<(u32, String)>,
-    /// The target's architecture, "90a".
-    pub arch: String,
 }
 
 /// What the decoders of single instructions share.
@@ -47,7 +45,7 @@ pub struct Parts<'a> {
 ///
 /// # Errors
 /// `Malformed` or `Unsupported` with the PTX line.
-pub fn decode(entry: Entry, text: std::sync::Arc<Vec<String>>, files: Vec<(u32, String)>, target: &str) -> Result<Kernel> {
+pub fn decode(entry: Entry, text: std::sync::Arc<Vec<String>>, files: Vec<(u32, String)>) -> Result<Kernel> {
     let slots = assign(&entry);
     let predicates = slots.predicates;
     let mut decoder = Decoder { entry: &entry, slots, constants: HashMap::new() };
@@ -65,8 +63,7 @@ pub fn decode(entry: Entry, text: std::sync::Arc<Vec<String>>, files: Vec<(u32, 
     code.push(Inst { guard: None, op: Op::Exit, line, source });
     let constants = decoder.constants.iter().map(|(c, s)| (*s, *c)).collect();
     let slots = decoder.slots.values;
-    let arch = target.trim_start_matches("sm_").to_string();
-    Ok(Kernel { code, slots, predicates, constants, text, files, arch, entry })
+    Ok(Kernel { code, slots, predicates, constants, text, files, entry })
 }
 
 pub fn unsupported<T>(what: &str) -> Result<T> {
@@ -191,9 +188,7 @@ impl Decoder<'_> {
     /// `d|p` or `d`.
     pub fn pair(&self, operand: &Operand) -> Result<(Option<u32>, Option<u32>)> {
         match operand {
-            Operand::Pair(a, b) => {
-                Ok((a.map(|r| self.slots.of[r as usize]), b.map(|r| self.pred_of(r)).transpose()?))
-            }
+            Operand::Pair(a, b) => Ok((a.map(|r| self.slots.of[r as usize]), b.map(|r| self.pred_of(r)).transpose()?)),
             Operand::Register(r) => Ok((Some(self.slots.of[*r as usize]), None)),
             _ => malformed("a destination is expected"),
         }
@@ -306,7 +301,7 @@ impl Decoder<'_> {
             return malformed(&format!("{count} sources are expected"));
         }
         let mut s = [0; 3];
-        for i in 0..usize::from(count) {
+        for (i, slot) in s.iter_mut().enumerate().take(count.into()) {
             // A shift count is 32-bit whatever the type; a wide product adds to its own width.
             let shift = i > 0 && matches!(p.root, "shl" | "shr" | "bfe") || i == 2 && p.root == "shf";
             let wide = i == 2 && p.root == "mad" && p.has("wide");
@@ -315,11 +310,10 @@ impl Decoder<'_> {
                 () if wide => Type::U64,
                 () => t,
             };
-            s[i] = self.value(p.operand(i + 1)?, source)?;
+            *slot = self.value(p.operand(i + 1)?, source)?;
         }
-        for i in usize::from(count)..3 {
-            s[i] = s[0];
-        }
+        let first = s[0];
+        s[count.into()..].fill(first);
         Ok(Op::Map { f, d: self.destination(p.operand(0)?)?, s, count })
     }
 
@@ -346,8 +340,8 @@ impl Decoder<'_> {
 
     fn setp(&mut self, p: &Parts) -> Result<Op> {
         p.only(&[
-            "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num",
-            "nan", "ftz", "and", "or", "xor",
+            "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu",
+            "num", "nan", "ftz", "and", "or", "xor",
         ])?;
         let t = p.ty()?;
         let Some(f) = p.modes.0.first().and_then(|name| compare(name, t)) else {

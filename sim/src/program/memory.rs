@@ -59,7 +59,6 @@ pub fn decode(d: &mut Decoder, p: &Parts) -> Result<Option<Op>> {
             Op::Convert { wide: to, generic: Some(generic), d: dst, s }
         }
         "mapa" => Op::MapRank {
-            generic: space(p) == Space::Generic,
             d: d.destination(p.operand(0)?)?,
             address: d.value(p.operand(1)?, Type::U64)?,
             rank: d.word(p.operand(2)?)?,
@@ -88,18 +87,12 @@ pub fn decode(d: &mut Decoder, p: &Parts) -> Result<Option<Op>> {
         }
         "cp" if p.has("bulk") => match () {
             () if p.has("commit_group") => Op::BulkCommit,
-            () if p.has("wait_group") => {
-                Op::BulkWait { pending: p.immediate(0)? as u32, read: p.has("read") }
-            }
+            () if p.has("wait_group") => Op::BulkWait { pending: p.immediate(0)? as u32, read: p.has("read") },
             () => bulk(d, p)?,
         },
         "cp" if p.has("commit_group") => Op::CopyAsyncCommit,
-        "cp" if p.has("wait_all") => Op::CopyAsyncWait { pending: 0 },
-        "cp" if p.has("wait_group") => Op::CopyAsyncWait { pending: p.immediate(0)? as u32 },
-        "cp" if p.has("mbarrier") => {
-            let (address, offset) = d.address(p.operand(0)?)?;
-            Op::CopyAsyncArrive { increment: !p.has("noinc"), address, offset }
-        }
+        "cp" if p.has("wait_all") => Op::CopyAsyncWait { pending: None },
+        "cp" if p.has("wait_group") => Op::CopyAsyncWait { pending: Some(p.immediate(0)? as u32) },
         "cp" if p.has("async") && (p.has("ca") || p.has("cg")) => {
             let size = match p.operands.get(3) {
                 Some(Operand::Not(_)) => return unsupported("cp.async with an ignore predicate"),
@@ -120,8 +113,29 @@ pub fn decode(d: &mut Decoder, p: &Parts) -> Result<Option<Op>> {
 fn atomic(d: &mut Decoder, p: &Parts) -> Result<Op> {
     use AtomicOp::*;
     p.only(&[
-        "relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "global", "shared", "shared::cta",
-        "shared::cluster", "add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec", "noftz",
+        "relaxed",
+        "acquire",
+        "release",
+        "acq_rel",
+        "cta",
+        "cluster",
+        "gpu",
+        "sys",
+        "global",
+        "shared",
+        "shared::cta",
+        "shared::cluster",
+        "add",
+        "min",
+        "max",
+        "and",
+        "or",
+        "xor",
+        "exch",
+        "cas",
+        "inc",
+        "dec",
+        "noftz",
     ])?;
     let t = p.ty()?;
     if p.has("v2") || p.has("v4") {

@@ -14,8 +14,7 @@ mod types;
 pub use alu::{insert, lop3};
 pub use decode::{Kernel, decode};
 pub use op::{
-    AsyncCopy, AtomicOp, BulkOp, Constant, Inst, Lanes, LogicOp, MbarrierOp, Op, Pred, ShuffleMode, Slot, VoteMode, Wgmma,
-    WgmmaA,
+    AsyncCopy, AtomicOp, BulkOp, Constant, Lanes, MbarrierOp, Op, Pred, ShuffleMode, Slot, VoteMode, Wgmma, WgmmaA,
 };
 
 #[cfg(test)]
@@ -30,9 +29,13 @@ mod tests {
             for entry in module.entries {
                 let name = entry.name.clone();
                 let registers = entry.registers.len();
-                let kernel = super::decode(entry, lines.clone(), Vec::new(), &module.target);
+                let kernel = super::decode(entry, lines.clone(), Vec::new());
                 let kernel = kernel.unwrap_or_else(|e| panic!("{path}: {e}"));
-                eprintln!("{name}: {} instructions, {registers} registers in {} slots", kernel.code.len(), kernel.slots);
+                eprintln!(
+                    "{name}: {} instructions, {registers} registers in {} slots",
+                    kernel.code.len(),
+                    kernel.slots
+                );
             }
         }
     }

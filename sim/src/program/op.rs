@@ -85,13 +85,30 @@ pub enum VoteMode {
 /// mbarrier instructions on one object.
 #[derive(Clone, Debug)]
 pub enum MbarrierOp {
-    Init { count: Slot },
+    Init {
+        count: Slot,
+    },
     Invalidate,
-    Arrive { state: Option<Slot>, count: Option<Slot>, expect: Option<Slot>, drop: bool, no_complete: bool },
-    ExpectTx { bytes: Slot },
-    CompleteTx { bytes: Slot },
+    Arrive {
+        state: Option<Slot>,
+        count: Option<Slot>,
+        expect: Option<Slot>,
+        drop: bool,
+        no_complete: bool,
+    },
+    ExpectTx {
+        bytes: Slot,
+    },
+    CompleteTx {
+        bytes: Slot,
+    },
     /// `parity` or the state of an arrival; `suspend`: try_wait.
-    Wait { done: Option<Pred>, parity: bool, operand: Slot, suspend: bool },
+    Wait {
+        done: Option<Pred>,
+        parity: bool,
+        operand: Slot,
+        suspend: bool,
+    },
 }
 
 /// Where a bulk copy goes.
@@ -152,60 +169,234 @@ pub struct Wgmma {
 
 #[derive(Clone, Debug)]
 pub enum Op {
-    Map { f: Map, d: Slot, s: [Slot; 3], count: u8 },
-    ConvertValue { c: Conversion, d: Slot, a: Slot, b: Slot },
-    Lop3 { d: Slot, s: [Slot; 3], table: u8 },
-    Insert { d: Slot, a: Slot, b: Slot, position: Slot, length: Slot, bits: u32 },
-    Move { d: Slot, s: Slot },
-    Varying { d: Slot, special: Special },
+    Map {
+        f: Map,
+        d: Slot,
+        s: [Slot; 3],
+        count: u8,
+    },
+    ConvertValue {
+        c: Conversion,
+        d: Slot,
+        a: Slot,
+        b: Slot,
+    },
+    Lop3 {
+        d: Slot,
+        s: [Slot; 3],
+        table: u8,
+    },
+    Insert {
+        d: Slot,
+        a: Slot,
+        b: Slot,
+        position: Slot,
+        length: Slot,
+        bits: u32,
+    },
+    Move {
+        d: Slot,
+        s: Slot,
+    },
+    Varying {
+        d: Slot,
+        special: Special,
+    },
     /// `bits` each, least significant first.
-    Split { d: Box<[Option<Slot>]>, s: Slot, bits: u32 },
-    Join { d: Slot, s: Box<[Slot]>, bits: u32 },
+    Split {
+        d: Box<[Option<Slot>]>,
+        s: Slot,
+        bits: u32,
+    },
+    Join {
+        d: Slot,
+        s: Box<[Slot]>,
+        bits: u32,
+    },
     /// Copies both halves of 128 bits.
-    Move128 { d: Slot, s: Slot },
-    Select { d: Slot, a: Slot, b: Slot, p: Pred, negate: bool },
-    Compare { f: Compare, p: Option<Pred>, q: Option<Pred>, a: Slot, b: Slot, combine: Option<(LogicOp, Pred, bool)> },
-    Logic { op: LogicOp, d: Pred, a: (Pred, bool), b: (Pred, bool) },
+    Move128 {
+        d: Slot,
+        s: Slot,
+    },
+    Select {
+        d: Slot,
+        a: Slot,
+        b: Slot,
+        p: Pred,
+        negate: bool,
+    },
+    Compare {
+        f: Compare,
+        p: Option<Pred>,
+        q: Option<Pred>,
+        a: Slot,
+        b: Slot,
+        combine: Option<(LogicOp, Pred, bool)>,
+    },
+    Logic {
+        op: LogicOp,
+        d: Pred,
+        a: (Pred, bool),
+        b: (Pred, bool),
+    },
     /// A predicate from another, or from a constant.
-    SetPredicate { d: Pred, s: Result<(Pred, bool), bool> },
-    Load { space: Space, bytes: u32, signed: bool, d: Box<[Option<Slot>]>, address: Slot, offset: i64, acquire: bool },
-    Store { space: Space, bytes: u32, s: Box<[Slot]>, address: Slot, offset: i64, release: bool },
-    Atomic { space: Space, op: AtomicOp, bits: u32, d: Option<Slot>, address: Slot, offset: i64, b: Slot, c: Slot },
-    Convert { wide: bool, generic: Option<Space>, d: Slot, s: Slot },
-    MapRank { generic: bool, d: Slot, address: Slot, rank: Slot },
-    GetRank { d: Slot, address: Slot },
-    Branch { target: u32 },
+    SetPredicate {
+        d: Pred,
+        s: Result<(Pred, bool), bool>,
+    },
+    Load {
+        space: Space,
+        bytes: u32,
+        signed: bool,
+        d: Box<[Option<Slot>]>,
+        address: Slot,
+        offset: i64,
+        acquire: bool,
+    },
+    Store {
+        space: Space,
+        bytes: u32,
+        s: Box<[Slot]>,
+        address: Slot,
+        offset: i64,
+        release: bool,
+    },
+    Atomic {
+        space: Space,
+        op: AtomicOp,
+        bits: u32,
+        d: Option<Slot>,
+        address: Slot,
+        offset: i64,
+        b: Slot,
+        c: Slot,
+    },
+    Convert {
+        wide: bool,
+        generic: Option<Space>,
+        d: Slot,
+        s: Slot,
+    },
+    MapRank {
+        d: Slot,
+        address: Slot,
+        rank: Slot,
+    },
+    GetRank {
+        d: Slot,
+        address: Slot,
+    },
+    Branch {
+        target: u32,
+    },
     Exit,
     Trap,
     Nop,
-    Fence { proxy: Option<Space>, any: bool },
+    Fence {
+        proxy: Option<Space>,
+        any: bool,
+    },
     FenceMbarrierInit,
-    WarpSync { mask: Slot },
-    Barrier { id: Slot, count: Option<Slot>, wait: bool, aligned: bool, reduce: Option<(VoteMode, Slot, (Pred, bool))> },
-    ClusterArrive { relaxed: bool },
+    WarpSync {
+        mask: Slot,
+    },
+    Barrier {
+        id: Slot,
+        count: Option<Slot>,
+        wait: bool,
+        aligned: bool,
+        reduce: Option<(VoteMode, Slot, (Pred, bool))>,
+    },
+    ClusterArrive {
+        relaxed: bool,
+    },
     ClusterWait,
-    Shuffle { mode: ShuffleMode, d: Slot, p: Option<Pred>, s: Slot, b: Slot, c: Slot, mask: Slot },
-    Vote { mode: VoteMode, d: u32, p: (Pred, bool), mask: Slot },
-    Match { all: bool, d: Slot, p: Option<Pred>, s: Slot, bits: u32, mask: Slot },
-    Reduce { f: fn(u64, u64) -> u64, d: Slot, s: Slot, mask: Slot },
-    Elect { d: Option<Slot>, p: Option<Pred>, mask: Slot },
-    ActiveMask { d: Slot },
-    SetMaxRegisters { increase: bool, count: u32 },
+    Shuffle {
+        mode: ShuffleMode,
+        d: Slot,
+        p: Option<Pred>,
+        s: Slot,
+        b: Slot,
+        c: Slot,
+        mask: Slot,
+    },
+    Vote {
+        mode: VoteMode,
+        d: u32,
+        p: (Pred, bool),
+        mask: Slot,
+    },
+    Match {
+        all: bool,
+        d: Slot,
+        p: Option<Pred>,
+        s: Slot,
+        bits: u32,
+        mask: Slot,
+    },
+    Reduce {
+        f: fn(u64, u64) -> u64,
+        d: Slot,
+        s: Slot,
+        mask: Slot,
+    },
+    Elect {
+        d: Option<Slot>,
+        p: Option<Pred>,
+        mask: Slot,
+    },
+    ActiveMask {
+        d: Slot,
+    },
+    SetMaxRegisters {
+        increase: bool,
+        count: u32,
+    },
     GridWait,
-    Mbarrier { op: MbarrierOp, space: Space, address: Slot, offset: i64 },
+    Mbarrier {
+        op: MbarrierOp,
+        space: Space,
+        address: Slot,
+        offset: i64,
+    },
     Bulk(Box<AsyncCopy>),
     BulkCommit,
-    BulkWait { pending: u32, read: bool },
+    BulkWait {
+        pending: u32,
+        read: bool,
+    },
     /// Non-bulk `cp.async`.
-    CopyAsync { bytes: u32, shared: (Slot, i64), global: (Slot, i64), size: Option<Slot> },
+    CopyAsync {
+        bytes: u32,
+        shared: (Slot, i64),
+        global: (Slot, i64),
+        size: Option<Slot>,
+    },
     CopyAsyncCommit,
-    CopyAsyncWait { pending: u32 },
-    CopyAsyncArrive { increment: bool, address: Slot, offset: i64 },
-    PrefetchMap { address: Slot, offset: i64 },
-    LoadMatrix { transpose: bool, d: Box<[Slot]>, address: Slot, offset: i64 },
-    StoreMatrix { transpose: bool, s: Box<[Slot]>, address: Slot, offset: i64 },
+    /// `None`: all, committed or not.
+    CopyAsyncWait {
+        pending: Option<u32>,
+    },
+    PrefetchMap {
+        address: Slot,
+        offset: i64,
+    },
+    LoadMatrix {
+        transpose: bool,
+        d: Box<[Slot]>,
+        address: Slot,
+        offset: i64,
+    },
+    StoreMatrix {
+        transpose: bool,
+        s: Box<[Slot]>,
+        address: Slot,
+        offset: i64,
+    },
     Wgmma(Box<Wgmma>),
     WgmmaFence,
     WgmmaCommit,
-    WgmmaWait { pending: u32 },
+    WgmmaWait {
+        pending: u32,
+    },
 }

@@ -160,7 +160,9 @@ mod tests {
 
     #[test]
     fn short_lives_share_a_slot() {
-        let (slots, _) = slots(".reg .b32 %r<4>;\nmov.u32 %r0, 1;\nadd.s32 %r1, %r0, 1;\nmov.u32 %r2, 2;\nadd.s32 %r3, %r2, 1;\nret;");
+        let (slots, _) = slots(
+            ".reg .b32 %r<4>;\nmov.u32 %r0, 1;\nadd.s32 %r1, %r0, 1;\nmov.u32 %r2, 2;\nadd.s32 %r3, %r2, 1;\nret;",
+        );
         assert!(slots.values < 4);
     }
 

@@ -58,12 +58,7 @@ pub fn decode(d: &mut Decoder, p: &Parts) -> Result<Option<Op>> {
                 VoteMode::Ballot => d.destination(p.operand(0)?)?,
                 _ => d.predicate(p.operand(0)?)?.0,
             };
-            Op::Vote {
-                mode,
-                d: dst,
-                p: d.predicate(p.operand(1)?)?,
-                mask: d.word(p.operands.get(2).unwrap_or(&full))?,
-            }
+            Op::Vote { mode, d: dst, p: d.predicate(p.operand(1)?)?, mask: d.word(p.operands.get(2).unwrap_or(&full))? }
         }
         "match" => {
             let (dst, predicate) = d.pair(p.operand(0)?)?;
@@ -91,12 +86,7 @@ pub fn decode(d: &mut Decoder, p: &Parts) -> Result<Option<Op>> {
                 ("xor", Type::B32) => |a, b| a ^ b,
                 _ => return unsupported(p.opcode),
             };
-            Op::Reduce {
-                f,
-                d: d.destination(p.operand(0)?)?,
-                s: d.word(p.operand(1)?)?,
-                mask: d.word(p.operand(2)?)?,
-            }
+            Op::Reduce { f, d: d.destination(p.operand(0)?)?, s: d.word(p.operand(1)?)?, mask: d.word(p.operand(2)?)? }
         }
         "elect" => {
             let (dst, predicate) = d.pair(p.operand(0)?)?;

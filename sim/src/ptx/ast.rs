@@ -96,8 +96,6 @@ pub struct Entry {
 pub struct Global {
     pub name: String,
     pub bytes: u32,
-    pub align: u32,
-    pub constant: bool,
     pub initial: Vec<u8>,
 }
 

@@ -117,8 +117,6 @@ pub fn parse(text: &str) -> Result<Module> {
                     _ => module.globals.push(Global {
                         name: variable.name.into(),
                         bytes: variable.bytes.unwrap_or(0),
-                        align: variable.align,
-                        constant: variable.space == Space::Const,
                         initial: variable.initial,
                     }),
                 }
@@ -372,12 +370,9 @@ impl<'a> Parser<'a> {
     }
 
     fn offset(&mut self) -> Result<i64> {
-        if self.eat(b'+') {
-            Ok(self.integer()? as i64)
-        } else if self.is(b'-') {
-            Ok(self.integer()? as i64)
-        } else {
-            Ok(0)
+        match self.eat(b'+') || self.is(b'-') {
+            true => Ok(self.integer()? as i64),
+            false => Ok(0),
         }
     }
 
@@ -419,9 +414,7 @@ impl<'a> Parser<'a> {
                 self.next += 1;
                 Ok(Raw::Float(value))
             }
-            Some(Token::Sign(b'-'))
-                if matches!(self.tokens.get(self.next + 1), Some((Token::Float(_), _))) =>
-            {
+            Some(Token::Sign(b'-')) if matches!(self.tokens.get(self.next + 1), Some((Token::Float(_), _))) => {
                 let Some((Token::Float(value), _)) = self.tokens.get(self.next + 1) else {
                     return Err(self.unexpected("a number"));
                 };

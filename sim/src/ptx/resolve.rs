@@ -79,7 +79,9 @@ impl<'a> Resolver<'a> {
             }
             (Space::Shared, Some(bytes)) => Symbol::Shared(place(&mut self.entry.shared_bytes, bytes)),
             (Space::Local, Some(bytes)) => Symbol::Local(place(&mut self.entry.local_bytes, bytes)),
-            _ => return Err(at(variable.line, &format!("{} is in a space that kernels cannot declare", variable.name))),
+            _ => {
+                return Err(at(variable.line, &format!("{} is in a space that kernels cannot declare", variable.name)));
+            }
         };
         self.define(variable.name, Name::Symbol(symbol));
         Ok(())
