@@ -12,17 +12,26 @@ use crate::problem::Dtype;
 /// Row coordinate at which every sequence ends; see `kernels/attention/tiles.cuh`.
 const RAGGED_END: i64 = 1 << 30;
 
+/// Columns of a panel: one swizzle atom of 128 bytes.
+const PANEL: i32 = 64;
+
+/// Boxes that hold all columns of a block of rows.
+pub(super) fn panel_boxes(head_dim: i32) -> i32 {
+    if head_dim % PANEL == 0 { 1 } else { (head_dim + PANEL - 1) / PANEL }
+}
+
 /// A tensor map, aligned as the driver and the kernels' parameters want it.
 #[derive(Clone, Copy)]
 #[repr(C, align(128))]
 pub(super) struct TensorMap(sys::CUtensorMap);
 
 impl TensorMap {
-    /// A map of `[rows, heads, head_dim]` whose boxes hold `box_rows` rows of 64 elements of one head.
+    /// A map of `[rows, heads, head_dim]` whose boxes hold `box_rows` rows of one head: all columns if they are whole
+    /// panels, else one panel.
     ///
-    /// Its dimensions are (column, row, head, end): the last has the stride of a row, and the base lies `RAGGED_END`
-    /// rows ahead of the tensor, so that the row coordinate can count towards the end of a sequence, where boxes are
-    /// clipped.
+    /// Its dimensions are (column, row, panel, head, end): the last has the stride of a row, and the base lies
+    /// `RAGGED_END` rows ahead of the tensor, so that the row coordinate can count towards the end of a sequence, where
+    /// boxes are clipped. Panels are a dimension of their own only if they are whole; else the columns are clipped too.
     pub(super) fn jagged(dtype: Dtype, tensor: &Tensor, heads: i32, head_dim: i32, box_rows: u32) -> Result<Self> {
         let size = dtype.size() as i64;
         let (row, head) = (tensor.row_stride * size, tensor.head_stride * size);
@@ -31,16 +40,17 @@ impl TensorMap {
             _ => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
         };
         let base = (tensor.data as i64).wrapping_sub(row.wrapping_mul(RAGGED_END));
-        let dimensions = [head_dim as u64, RAGGED_END as u64, heads as u64, i32::MAX as u64];
-        let strides = [row as u64, head as u64, row as u64];
-        let (boxes, steps) = ([64, box_rows, 1, 1], [1; 4]);
+        let (columns, panels) = if head_dim % PANEL == 0 { (PANEL, head_dim / PANEL) } else { (head_dim, 1) };
+        let dimensions = [columns as u64, RAGGED_END as u64, panels as u64, heads as u64, i32::MAX as u64];
+        let strides = [row as u64, PANEL as u64 * size as u64, head as u64, row as u64];
+        let (boxes, steps) = ([PANEL as u32, box_rows, panels as u32, 1, 1], [1; 5]);
         let mut map = MaybeUninit::<sys::CUtensorMap>::uninit();
         // SAFETY: all arrays have the rank that is named, and the driver initialises the map if it succeeds.
         unsafe {
             let result = sys::cuTensorMapEncodeTiled(
                 map.as_mut_ptr(),
                 kind,
-                4,
+                5,
                 base as *mut _,
                 dimensions.as_ptr(),
                 strides.as_ptr(),

@@ -33,7 +33,8 @@ struct ForwardConfig {
   // A value of P above this asks for the exact maximum: 2^64, or 2^14 where the exponents end at 2^16.
   static constexpr uint32_t kLimit = std::is_same_v<T, __nv_bfloat16> ? 0x5F80u : 0x7400u;
 
-  static constexpr int kPanelQ = kBlockM * 128;  // bytes of one panel of Q, O
+  static constexpr int kPanelQ = kBlockM * 128;  // bytes of one panel of Q
+  static constexpr int kPanelO = 64 * 128;       // of one warpgroup
   static constexpr int kPanelKv = kBlockN * 128;
   static constexpr int kBytesQ = kPanels * kPanelQ;
   static constexpr int kBytesSlot = kPanels * kPanelKv;

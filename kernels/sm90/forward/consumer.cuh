@@ -29,6 +29,7 @@ struct Consumer {
   Ring<C::kSlots> slot;
   uint32_t count = 0;    // tiles before the one whose scores are computed
   uint32_t q_count = 0;  // Q blocks taken
+  int keys = 0;          // of the tile
   int left = 0;          // blocks of the tile still to come
   int accumulate = 0;    // O holds earlier blocks of its tile
   bool short_p = false;  // P has kTailN keys
@@ -44,13 +45,20 @@ struct Consumer {
     for (int i = 0; i < C::kDim / 2; ++i) o[i] = 0;
   }
 
+  // Tells the compiler that a value is the same in all lanes, so that it and what follows from it stay in uniform
+  // registers, and branches on it need no reconvergence.
+  template <typename T>
+  JFA_INLINE static T uniform(T value) {
+    return __shfl_sync(~0u, value, 0);
+  }
+
   JFA_INLINE void arrive(uint32_t barrier) const {
     if (lane == 0) ptx::mbarrier_arrive(barrier);
   }
 
   // Tile `index` of the list, while it is in the ring.
   JFA_INLINE const ForwardTile& tile(uint32_t index) const {
-    return *static_cast<const ForwardTile*>(__cvta_shared_to_generic(shared.tile(index % C::kTiles)));
+    return *static_cast<const ForwardTile*>(__cvta_shared_to_generic(uniform(shared.tile(index % C::kTiles))));
   }
 
   JFA_INLINE int wait_slot() {
@@ -64,9 +72,10 @@ struct Consumer {
   JFA_INLINE bool next_tile() {
     ptx::mbarrier_wait(shared.tile_full(count % C::kTiles), count / C::kTiles % 2);
     const ForwardTile& t = tile(count);
-    if (t.keys == 0) return false;
-    left = (t.keys - 1) / kN;
-    if (t.new_q) {
+    keys = uniform(t.keys);
+    if (keys == 0) return false;
+    left = (keys - 1) / kN;
+    if (uniform(t.new_q)) {
       if (q_count > 0) arrive(shared.q_empty((q_count - 1) % C::kQBuffers));  // every product with it is complete
       ptx::mbarrier_wait(shared.q_full(q_count % C::kQBuffers), q_count / C::kQBuffers % 2);
       ++q_count;
@@ -76,9 +85,8 @@ struct Consumer {
 
   template <int kKeys>
   JFA_INLINE void issue_scores(float* s, int index) {
-    // Shuffles tell the compiler that a value is the same in all lanes: descriptors then stay in uniform registers.
     const uint32_t rows = shared.q((q_count - 1) % C::kQBuffers) + warpgroup * 64 * 128;
-    const uint32_t q = __shfl_sync(~0u, ptx::wgmma_descriptor_low(rows, 16), 0);
+    const uint32_t q = uniform(ptx::wgmma_descriptor_low(rows, 16));
     const uint32_t k = ptx::wgmma_descriptor_low(shared.slot(index), 16);
     ptx::wgmma_fence();
 #pragma unroll
@@ -121,9 +129,9 @@ struct Consumer {
   // taken into S, so that the largest score has the largest exponential.
   template <int kKeys>
   JFA_INLINE void mask(float* s, int block) const {
-    const ForwardTile& t = tile(count);
-    int high0 = t.keys - block * kN, high1 = high0, low0 = 0, low1 = 0;
+    int high0 = keys - block * kN, high1 = high0, low0 = 0, low1 = 0;
     if constexpr (C::kMask) {
+      const ForwardTile& t = tile(count);
       const int diagonal = t.row + warpgroup * 64 + warp * 16 + lane / 4 + t.diagonal - t.begin_key - block * kN;
       low0 = diagonal - p.mask.left;
       low1 = low0 + 8;
@@ -143,9 +151,9 @@ struct Consumer {
 
   // Whether some row of the warpgroup misses some key of a block, or the scale is negative.
   JFA_INLINE bool needs_mask(int block) const {
-    const ForwardTile& t = tile(count);
-    if (t.keys - block * kN < kN) return true;
+    if (keys - block * kN < kN) return true;
     if constexpr (C::kMask) {
+      const ForwardTile& t = tile(count);
       const int first = t.row + warpgroup * 64 + t.diagonal, key = t.begin_key + block * kN;
       return p.scale < 0 || key < first + 63 - p.mask.left || key + kN - 1 > first + p.mask.right;
     }
@@ -175,7 +183,6 @@ struct Consumer {
     thread_max<kKeys>(s, max0, max1);
     max0 = quad_max(max0);
     max1 = quad_max(max1);
-    sum0 = sum1 = 0;
   }
 
   // Moves the reference to the maximum of this block and those before.
@@ -200,9 +207,10 @@ struct Consumer {
   // A row that has seen no key yet keeps the maximum -inf, and exponentials relative to 0.
   JFA_INLINE static float reference(float max) { return C::kMask && max == -INFINITY ? 0 : max; }
 
-  // Exponentials of S relative to the reference, packed into `prob`, and this thread's sums of them. True if a packed
-  // value of the warp is beyond the limit (or NaN).
-  template <int kKeys>
+  // Exponentials of S relative to the reference, packed into `prob`, and this thread's sums of them. With `kCheck`:
+  // true if a packed value of the warp is beyond the limit (or NaN). The vote on that also keeps the compiler from
+  // moving the exponentials behind the wait for the products that they run beside.
+  template <int kKeys, bool kCheck>
   JFA_INLINE bool exponentials(const float* s, uint32_t* prob, float& x, float& y) const {
     const float offset0 = -reference(max0) * p.scale_log2, offset1 = -reference(max1) * p.scale_log2;
     float x_odd = 0, y_odd = 0;
@@ -220,22 +228,14 @@ struct Consumer {
       y_odd += y1;
       prob[2 * j] = ptx::pack<typename C::T>(x0, x1);
       prob[2 * j + 1] = ptx::pack<typename C::T>(y0, y1);
-      largest = ptx::max2<typename C::T>(largest, prob[2 * j]);
-      largest = ptx::max2<typename C::T>(largest, prob[2 * j + 1]);
+      if constexpr (kCheck) {
+        largest = ptx::max2<typename C::T>(largest, prob[2 * j]);
+        largest = ptx::max2<typename C::T>(largest, prob[2 * j + 1]);
+      }
     }
     x += x_odd;
     y += y_odd;
-    return __any_sync(~0u, (largest >> 16) > C::kLimit || (largest & 0xFFFF) > C::kLimit);
-  }
-
-  // The same relative to a maximum over the block, where only NaN is beyond the limit. The vote stays all the same: it
-  // keeps the compiler from moving the exponentials behind the wait for the products that they run beside.
-  template <int kKeys>
-  JFA_INLINE void bounded_exponentials(const float* s, uint32_t* prob) {
-    float x, y;
-    if (exponentials<kKeys>(s, prob, x, y)) ptx::nanosleep();
-    sum0 += x;
-    sum1 += y;
+    return kCheck && __any_sync(~0u, (largest >> 16) > C::kLimit || (largest & 0xFFFF) > C::kLimit);
   }
 
   JFA_INLINE void rescale() {
@@ -253,13 +253,13 @@ struct Consumer {
     const bool none0 = C::kMask && l0 == 0, none1 = C::kMask && l1 == 0;
     const float inverse0 = none0 ? 0 : __fdividef(1.f, l0), inverse1 = none1 ? 0 : __fdividef(1.f, l1);
     const ForwardTile& t = tile(index);
-    const int row = warpgroup * 64 + warp * 16 + lane / 4;
-    if (p.lse != nullptr && lane % 4 == 0) {
-      const float scale = fabsf(p.scale);
-      float* lse = p.lse + t.lse + row;
-      if (row < t.rows) lse[0] = none0 ? -INFINITY : m0 * scale + __logf(l0);
-      if (row + 8 < t.rows) lse[8] = none1 ? -INFINITY : m1 * scale + __logf(l1);
-    }
+    const int row = warpgroup * 64 + warp * 16 + lane / 4, rows = uniform(t.rows);
+    const float scale = fabsf(p.scale);
+    const float lse0 = none0 ? -INFINITY : m0 * scale + __logf(l0), lse1 = none1 ? -INFINITY : m1 * scale + __logf(l1);
+    float* lse = p.lse + t.lse + row;
+    const bool writes_lse = p.lse != nullptr && lane % 4 == 0;
+    if (writes_lse && row < rows) lse[0] = lse0;
+    if (writes_lse && row + 8 < rows) lse[8] = lse1;
     if constexpr (C::kStoreByTma) {
       const uint32_t buffer = shared.o(warpgroup);
       const bool leader = threadIdx.x % 128 == 0;
@@ -269,7 +269,7 @@ struct Consumer {
       for (int step = 0; step < C::kDim / 16; ++step) {
         const int matrix_row = warp * 16 + lane % 8 + lane / 8 % 2 * 8, chunk = step % 4 * 2 + lane / 16;
         const float* x = o + 8 * step;
-        ptx::stmatrix_x4(buffer + step / 4 * C::kPanelQ + matrix_row * 128 + ((chunk ^ (matrix_row % 8)) * 16),
+        ptx::stmatrix_x4(buffer + step / 4 * C::kPanelO + matrix_row * 128 + ((chunk ^ (matrix_row % 8)) * 16),
                          ptx::pack<typename C::T>(x[0] * inverse0, x[1] * inverse0),
                          ptx::pack<typename C::T>(x[2] * inverse1, x[3] * inverse1),
                          ptx::pack<typename C::T>(x[4] * inverse0, x[5] * inverse0),
@@ -277,12 +277,10 @@ struct Consumer {
       }
       ptx::fence_proxy_async_shared();
       ptx::bar_sync(kFirstBarrier + C::kWarpgroups + warpgroup, 128);
-      if (leader) {
-        if (warpgroup * 64 < t.rows) {
-#pragma unroll
-          for (int panel = 0; panel < C::kPanels; ++panel) {
-            ptx::tma_store(map_o, buffer + panel * C::kPanelQ, panel * 64, t.q_row + warpgroup * 64, t.head, t.o_end);
-          }
+      const int q_row = uniform(t.q_row) + warpgroup * 64, head = uniform(t.head), end = uniform(t.o_end);
+      if (leader && warpgroup * 64 < rows) {
+        for (int box = 0; box < p.panel_boxes; ++box) {
+          ptx::tma_store(map_o, buffer + box * C::kPanelO, box * 64, q_row, 0, head, end);
         }
         ptx::bulk_commit_group();
       }
@@ -295,8 +293,8 @@ struct Consumer {
         const int column = 8 * j + lane % 4 * 2;
         const uint32_t x = ptx::pack<typename C::T>(o[4 * j] * inverse0, o[4 * j + 1] * inverse0);
         const uint32_t y = ptx::pack<typename C::T>(o[4 * j + 2] * inverse1, o[4 * j + 3] * inverse1);
-        if (row < t.rows) *reinterpret_cast<uint32_t*>(base + column) = x;
-        if (row + 8 < t.rows) *reinterpret_cast<uint32_t*>(base + 8 * p.o_row_stride + column) = y;
+        if (row < rows) *reinterpret_cast<uint32_t*>(base + column) = x;
+        if (row + 8 < rows) *reinterpret_cast<uint32_t*>(base + 8 * p.o_row_stride + column) = y;
       }
     }
     __syncwarp();
@@ -313,7 +311,7 @@ struct Consumer {
     arrive(shared.slot_empty(k));
     if (needs_mask(left)) mask<kKeys>(s, left);
     start_softmax<kKeys>(s);
-    bounded_exponentials<kKeys>(s, prob);
+    exponentials<kKeys, false>(s, prob, sum0, sum1);
     short_p = kKeys != kN;
     accumulate = 0;
   }
@@ -340,7 +338,8 @@ struct Consumer {
     const float m0 = max0, m1 = max1, l0 = sum0, l1 = sum1;
     if (needs_mask(left)) mask<kKeys>(s, left);
     start_softmax<kKeys>(s);
-    bounded_exponentials<kKeys>(s, next);
+    // Unchecked: the compiler mixes them with the work on the finished tile, which pays where tiles are short.
+    exponentials<kKeys, false>(s, next, sum0, sum1);
     ptx::wgmma_wait_group<0>();
     arrive(shared.slot_empty(v));
     store(count - 1, m0, m1, l0, l1);
@@ -362,20 +361,18 @@ struct Consumer {
     const bool masked = C::kMask && needs_mask(left);
     // Any reference is exact as long as nothing overflows: the one of earlier blocks is tried first.
     bool exact = !C::kOptimistic || masked;
+    float x, y;
     if (!exact) {
-      float x, y;
-      exact = exponentials<kN>(s, next, x, y);
+      exact = exponentials<kN, true>(s, next, x, y);
       if constexpr (C::kMask) exact |= __any_sync(~0u, max0 == -INFINITY || max1 == -INFINITY);
-      if (!exact) {
-        sum0 += x;
-        sum1 += y;
-      }
     }
     if (exact) {
       if (masked) mask<kN>(s, left);
       continue_softmax(s);
-      bounded_exponentials<kN>(s, next);
+      if (exponentials<kN, true>(s, next, x, y)) ptx::nanosleep();  // NaN: nothing to be done
     }
+    sum0 += x;
+    sum1 += y;
     ptx::wgmma_wait_group<0>();
     arrive(shared.slot_empty(v));
     if (exact) rescale();
@@ -383,7 +380,7 @@ struct Consumer {
     short_p = false;
   }
 
-  JFA_INLINE bool is_short() const { return tile(count).keys - left * kN <= C::kTailN && C::kTailN < kN; }
+  JFA_INLINE bool is_short() const { return keys - left * kN <= C::kTailN && C::kTailN < kN; }
 
   // One block: its scores and softmax into `next`, and the product with `prob`, the block before; false at the end.
   JFA_INLINE bool step(const uint32_t* prob, uint32_t* next) {

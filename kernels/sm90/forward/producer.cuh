@@ -14,7 +14,7 @@ struct ForwardShared {
   uint32_t base;
 
   __device__ uint32_t q(int buffer) const { return base + buffer * C::kBytesQ; }
-  __device__ uint32_t o(int warpgroup) const { return base + C::kOffsetO + warpgroup * 64 * 128; }
+  __device__ uint32_t o(int warpgroup) const { return base + C::kOffsetO + warpgroup * C::kPanels * C::kPanelO; }
   __device__ uint32_t slot(int i) const { return base + C::kOffsetRing + i * C::kBytesSlot; }
   __device__ uint32_t tile(int i) const { return base + C::kOffsetTiles + i * sizeof(ForwardTile); }
   __device__ uint32_t slot_full(int i) const { return barrier(i); }
@@ -73,9 +73,8 @@ __device__ void load(const ForwardParams& p, const CUtensorMap& map_q, const CUt
   auto load_block = [&](const CUtensorMap& map, int32_t row, int32_t head, int32_t end) {
     ptx::mbarrier_wait(shared.slot_empty(slot.index), slot.phase ^ 1);
     ptx::mbarrier_arrive_expect_tx(shared.slot_full(slot.index), C::kBytesSlot);
-#pragma unroll
-    for (int panel = 0; panel < C::kPanels; ++panel) {
-      ptx::tma_load(shared.slot(slot.index) + panel * C::kPanelKv, map, shared.slot_full(slot.index), panel * 64, row,
+    for (int box = 0; box < p.panel_boxes; ++box) {
+      ptx::tma_load(shared.slot(slot.index) + box * C::kPanelKv, map, shared.slot_full(slot.index), box * 64, row, 0,
                     head, end);
     }
     slot.advance();
@@ -90,9 +89,8 @@ __device__ void load(const ForwardParams& p, const CUtensorMap& map_q, const CUt
     if (tile.new_q) {
       ptx::mbarrier_wait(shared.q_empty(q.index), q.phase ^ 1);
       ptx::mbarrier_arrive_expect_tx(shared.q_full(q.index), C::kBytesQ);
-#pragma unroll
-      for (int panel = 0; panel < C::kPanels; ++panel) {
-        ptx::tma_load(shared.q(q.index) + panel * C::kPanelQ, map_q, shared.q_full(q.index), panel * 64, tile.q_row,
+      for (int box = 0; box < p.panel_boxes; ++box) {
+        ptx::tma_load(shared.q(q.index) + box * C::kPanelQ, map_q, shared.q_full(q.index), box * 64, tile.q_row, 0,
                       tile.head, tile.q_end);
       }
       q.advance();
