@@ -4,8 +4,10 @@ mod element;
 mod layout;
 mod product;
 mod swizzle;
+mod truncated;
 
 pub use element::{Element, Packing};
 pub use layout::{Layout, Major, MatrixDescriptor, SharedRead};
 pub use product::{multiply_f32, multiply_s32};
 pub use swizzle::Swizzle;
+pub use truncated::{Rounded, Truncated};

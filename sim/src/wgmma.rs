@@ -6,4 +6,4 @@ mod instruction;
 
 pub use descriptor::decode_descriptor;
 pub use fragment::{AFragment, Tile};
-pub use instruction::{Accumulator, Instruction, OperandA};
+pub use instruction::{Accumulator, Arithmetic, Instruction, OperandA};

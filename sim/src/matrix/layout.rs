@@ -32,6 +32,8 @@ pub struct MatrixDescriptor {
     pub stride: u32,
     /// Swizzle mode.
     pub swizzle: Swizzle,
+    /// 128-byte lines between a multiple of the swizzle's pattern and where the pattern begins.
+    pub base_offset: u32,
 }
 
 /// Layout of one operand: `rows` of the M or N index by `chunks` 16-byte units of K (K-major), or by `k` (MN-major).
@@ -57,7 +59,7 @@ impl Layout {
             Swizzle::None => mn % 8 * 16 + rows + chunk * d.leading,
             swizzle => mn % 8 * swizzle.span() + rows + chunk * 16,
         };
-        d.swizzle.apply(d.start + offset)
+        d.swizzle.apply_from(d.start + offset, d.base_offset)
     }
 
     /// Address of the chunk with elements `(chunk * T .., k)` of an MN-major operand.
@@ -73,7 +75,7 @@ impl Layout {
                 chunk % width * 16 + chunk / width * d.leading + k % 8 * swizzle.span() + k / 8 * d.stride
             }
         };
-        d.swizzle.apply(d.start + offset)
+        d.swizzle.apply_from(d.start + offset, d.base_offset)
     }
 
     /// Reads the operand as rows of `k` values: `out[mn * k + kk]`.
@@ -194,7 +196,7 @@ mod tests {
                 mn % t * es + mn / t % w * 16 + mn / (t * w) * d.leading + k % 8 * 16 * w + k / 8 * d.stride
             }
         };
-        d.swizzle.apply(d.start + offset)
+        d.swizzle.apply_from(d.start + offset, d.base_offset)
     }
 
     struct Bytes(Vec<u8>);
@@ -244,21 +246,22 @@ mod tests {
             for (element, k) in [(Element::Bf16, 16), (Element::Tf32, 8), (Element::U8, 32)] {
                 // Distances wide enough that nothing overlaps: rows are far apart, columns of K further.
                 let (leading, stride) = if swizzle == Swizzle::None { (128, 272) } else { (16, 1024) };
-                let descriptor = MatrixDescriptor { start: 2048, leading, stride, swizzle };
+                let descriptor = MatrixDescriptor { start: 2048, leading, stride, swizzle, base_offset: 0 };
                 check(Layout { descriptor, major: Major::K, element, packing: Packing::Dense }, 64, k);
                 let (leading, stride) = if swizzle == Swizzle::None { (2048, 128) } else { (8192, 1024) };
-                let descriptor = MatrixDescriptor { start: 2048, leading, stride, swizzle };
+                let descriptor = MatrixDescriptor { start: 2048, leading, stride, swizzle, base_offset: 0 };
                 check(Layout { descriptor, major: Major::Mn, element, packing: Packing::Dense }, 64, k);
             }
         }
-        let descriptor = MatrixDescriptor { start: 1024, leading: 1024, stride: 512, swizzle: Swizzle::B128Atom32 };
+        let descriptor =
+            MatrixDescriptor { start: 1024, leading: 1024, stride: 512, swizzle: Swizzle::B128Atom32, base_offset: 0 };
         check(Layout { descriptor, major: Major::Mn, element: Element::Tf32, packing: Packing::Dense }, 64, 8);
     }
 
     #[test]
     fn a_k_step_beyond_the_span_is_refused() {
         let at = |start| Layout {
-            descriptor: MatrixDescriptor { start, leading: 16, stride: 1024, swizzle: Swizzle::B128 },
+            descriptor: MatrixDescriptor { start, leading: 16, stride: 1024, swizzle: Swizzle::B128, base_offset: 0 },
             major: Major::K,
             element: Element::Bf16,
             packing: Packing::Dense,

@@ -37,6 +37,14 @@ impl Swizzle {
         }
     }
 
+    /// As [`Swizzle::apply`], for a pattern that begins `base_offset` 128-byte lines after a multiple of its size (the
+    /// base offset of matrix descriptors). On an H200 the lines are counted from there, in all modes of wgmma.
+    #[inline]
+    pub fn apply_from(self, address: u32, base_offset: u32) -> u32 {
+        let moved = address.wrapping_sub(128 * base_offset);
+        self.apply(moved) ^ moved ^ address
+    }
+
     /// Bytes of a row of the tile; 16 without swizzle.
     pub const fn span(self) -> u32 {
         match self {
@@ -87,6 +95,22 @@ mod tests {
                 assert_eq!(mode.apply(address + mode.pattern()), moved + mode.pattern());
                 assert_eq!(moved % mode.grain(), address % mode.grain());
             }
+        }
+    }
+
+    /// Halves that an H200 read for k = 0 and k = 8 of eight rows, the first row at `start`, from memory that holds
+    /// its own index.
+    #[test]
+    fn base_offsets_count_lines() {
+        let read = |start: u32, base: u32, k: u32| {
+            (0..8).map(|n| Swizzle::B128.apply_from(start + 128 * n + 2 * k, base) / 2).collect::<Vec<_>>()
+        };
+        assert_eq!(read(0, 1, 0), [56, 64, 136, 208, 280, 352, 424, 496]);
+        assert_eq!(read(0, 1, 8), [48, 72, 128, 216, 272, 360, 416, 504]);
+        assert_eq!(read(128, 1, 0), [64, 136, 208, 280, 352, 424, 496, 568]);
+        assert_eq!(read(128, 1, 8), [72, 128, 216, 272, 360, 416, 504, 560]);
+        for mode in ALL {
+            assert!((0..4096).all(|address| mode.apply_from(address, 0) == mode.apply(address)));
         }
     }
 

@@ -36,7 +36,7 @@ pub fn decode_descriptor(bits: u64) -> Result<MatrixDescriptor> {
         return Fault::err(Kind::Unsupported, format!("descriptor {bits:#018x} with an absolute leading dimension"));
     }
     let field = |at: u32| (bits >> at & 0x3FFF) as u32 * 16;
-    Ok(MatrixDescriptor { start: field(0), leading: field(16), stride: field(32), swizzle })
+    Ok(MatrixDescriptor { start: field(0), leading: field(16), stride: field(32), swizzle, base_offset: 0 })
 }
 
 #[cfg(test)]
@@ -46,7 +46,10 @@ mod tests {
     #[test]
     fn fields() {
         let d = decode_descriptor(0x4000_4040_0001_1234).unwrap();
-        assert_eq!(d, MatrixDescriptor { start: 0x12340, leading: 16, stride: 1024, swizzle: Swizzle::B128 });
+        assert_eq!(
+            d,
+            MatrixDescriptor { start: 0x12340, leading: 16, stride: 1024, swizzle: Swizzle::B128, base_offset: 0 }
+        );
         let with = |bits: u64| decode_descriptor(bits | 1 << 46);
         assert_eq!(with(0).unwrap().swizzle, Swizzle::None);
         assert_eq!(with(1 << 61).unwrap().swizzle, Swizzle::B128Atom32);

@@ -275,6 +275,9 @@ impl TensorMap {
     /// Whether two dimensions walk the same memory, the form in which a jagged tensor is clipped at a sequence's end:
     /// such a map reaches far beyond its tensor, so that no bound of the map guards a wrong coordinate.
     pub fn is_ragged(&self) -> bool {
-        (1..self.rank).any(|a| self.strides[a] != 0 && (a + 1..self.rank).any(|b| self.strides[a] == self.strides[b]))
+        let walks = |d: &usize| self.strides[*d] != 0 && self.dims[*d] > 1;
+        (1..self.rank)
+            .filter(walks)
+            .any(|a| (a + 1..self.rank).filter(walks).any(|b| self.strides[a] == self.strides[b]))
     }
 }

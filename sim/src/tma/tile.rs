@@ -30,7 +30,9 @@ pub enum Mode {
 
 /// What to do about a load whose box lies wholly outside a map that [`TensorMap::is_ragged`].
 ///
-/// The ISA fills such a box; on hardware the address that the coordinates name was seen to fault all the same.
+/// The ISA fills such a box. On an H200 the load of a box that begins at or beyond the end of any dimension ended the
+/// kernel with an illegal address; a box with one element inside was clipped and filled. The base of such a map is no
+/// memory of the program, which may be why; ordinary maps fill boxes that are wholly outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outside {
     /// Fill it.
@@ -47,8 +49,6 @@ pub enum Outside {
 pub struct Options {
     /// Loads wholly outside a ragged map.
     pub ragged_outside: Outside,
-    /// Swizzled boxes narrower than their span; assumed to count the bytes of the box, in rows of a whole span.
-    pub narrow_box: Unconfirmed,
     /// Lines whose 8-byte halves the flipping swizzle exchanges; assumed to be the odd ones.
     pub flip: Unconfirmed,
 }
@@ -109,10 +109,6 @@ impl<'a> Tile<'a> {
             );
         }
         let inner = map.inner_bytes();
-        let narrow = map.swizzle != Swizzle::None && inner < map.swizzle.span();
-        if narrow {
-            options.narrow_box.check("a swizzled box narrower than its span")?;
-        }
         if map.swizzle == Swizzle::B128Atom32Flip8 {
             options.flip.check("the 128-byte swizzle with 8-byte flip")?;
             if direction == Direction::Store {
@@ -172,7 +168,8 @@ impl<'a> Tile<'a> {
         Ok(tile)
     }
 
-    /// Bytes of the whole box, out of bounds or not: what a load adds to the completed transactions.
+    /// Bytes of the whole box, out of bounds or not: what a load adds to the completed transactions. A swizzled box
+    /// narrower than its span counts its own bytes, in rows of a whole span (seen on an H200).
     pub fn bytes(&self) -> u32 {
         self.inner * self.row_count()
     }

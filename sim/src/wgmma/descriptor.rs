@@ -9,8 +9,7 @@ const RESERVED: u64 = !(0x3FFF | 0x3FFF << 16 | 0x3FFF << 32 | 7 << 49 | 3 << 62
 /// Decodes a descriptor.
 ///
 /// # Errors
-/// [`Kind::Descriptor`] for bits outside the fields, [`Kind::Unsupported`] for a base offset other than zero, whose
-/// effect on the swizzle is not established.
+/// [`Kind::Descriptor`] for bits outside the fields.
 pub fn decode_descriptor(bits: u64) -> Result<MatrixDescriptor> {
     if bits & RESERVED != 0 {
         return Fault::err(
@@ -25,11 +24,8 @@ pub fn decode_descriptor(bits: u64) -> Result<MatrixDescriptor> {
         2 => Swizzle::B64,
         _ => Swizzle::B32,
     };
-    let base_offset = bits >> 49 & 7;
-    if swizzle != Swizzle::None && base_offset != 0 {
-        return Fault::err(Kind::Unsupported, format!("descriptor {bits:#018x} with base offset {base_offset}"));
-    }
-    Ok(MatrixDescriptor { start: field(0), leading: field(16), stride: field(32), swizzle })
+    let base_offset = if swizzle == Swizzle::None { 0 } else { (bits >> 49 & 7) as u32 };
+    Ok(MatrixDescriptor { start: field(0), leading: field(16), stride: field(32), swizzle, base_offset })
 }
 
 #[cfg(test)]
@@ -39,11 +35,14 @@ mod tests {
     #[test]
     fn fields() {
         let d = decode_descriptor(0x4000_0040_0400_1234).unwrap();
-        assert_eq!(d, MatrixDescriptor { start: 0x12340, leading: 16384, stride: 1024, swizzle: Swizzle::B128 });
+        assert_eq!(
+            d,
+            MatrixDescriptor { start: 0x12340, leading: 16384, stride: 1024, swizzle: Swizzle::B128, base_offset: 0 }
+        );
         assert_eq!(decode_descriptor(2 << 62).unwrap().swizzle, Swizzle::B64);
         assert_eq!(decode_descriptor(3 << 62).unwrap().swizzle, Swizzle::B32);
-        assert_eq!(decode_descriptor(5 << 49).unwrap().swizzle, Swizzle::None, "ignored without swizzle");
-        assert_eq!(decode_descriptor(5 << 49 | 1 << 62).unwrap_err().kind, Kind::Unsupported);
+        assert_eq!(decode_descriptor(5 << 49).unwrap().base_offset, 0, "ignored without swizzle");
+        assert_eq!(decode_descriptor(5 << 49 | 1 << 62).unwrap().base_offset, 5);
         for bit in [14, 15, 30, 31, 46, 47, 48, 52, 61] {
             assert_eq!(decode_descriptor(1 << bit).unwrap_err().kind, Kind::Descriptor);
         }

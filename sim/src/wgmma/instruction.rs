@@ -1,11 +1,13 @@
 //! `wgmma.mma_async` (PTX ISA 9.7.15.5): legality and the product.
 //!
-//! Sums are formed as [`crate::matrix`] documents; the ISA leaves their order and rounding open.
+//! The ISA leaves order and rounding of the sums open; [`Arithmetic`] chooses.
 
 use super::fragment::{AFragment, ROWS, Tile};
 use crate::error::{Fault, Kind, Result};
 use crate::float::{F16, Rounding};
-use crate::matrix::{Element, Layout, Major, MatrixDescriptor, Packing, SharedRead, multiply_f32, multiply_s32};
+use crate::matrix::{
+    Element, Layout, Major, MatrixDescriptor, Packing, Rounded, SharedRead, Truncated, multiply_f32, multiply_s32,
+};
 
 /// Type of D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +16,16 @@ pub enum Accumulator {
     F32,
     F16,
     S32,
+}
+
+/// How floating-point sums are formed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// As an H200 does, to the bit: see [`crate::matrix::Truncated`].
+    #[default]
+    Hopper,
+    /// In f32, one product after the other: faster, for where only a tolerance matters.
+    Sequential,
 }
 
 /// One `wgmma.mma_async`, dense: D (64 x n) = A (64 x k) B (k x n) + D.
@@ -98,13 +110,29 @@ impl Instruction {
         Ok(())
     }
 
+    /// [`Instruction::execute_with`] the arithmetic of the hardware.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn execute<R: SharedRead>(
+        &self,
+        a: OperandA,
+        b: MatrixDescriptor,
+        scale_d: bool,
+        memory: &mut R,
+        tile: &mut Tile,
+    ) -> Result<()> {
+        self.execute_with(Arithmetic::default(), a, b, scale_d, memory, tile)
+    }
+
     /// D = A B, plus D if `scale_d`. Reads both operands from `memory` now.
     ///
     /// # Errors
     /// Those of [`Instruction::check`]; [`Kind::Descriptor`] for a K step that leaves the swizzle span; those of the
     /// memory.
-    pub fn execute<R: SharedRead>(
+    pub fn execute_with<R: SharedRead>(
         &self,
+        arithmetic: Arithmetic,
         a: OperandA,
         b: MatrixDescriptor,
         scale_d: bool,
@@ -137,9 +165,15 @@ impl Instruction {
                 if !scale_d {
                     d.fill(0.0);
                 }
-                multiply_f32(n, k, &rows, &columns, d);
-                if self.d == Accumulator::F16 {
-                    d.iter_mut().for_each(|v| *v = F16.decode(F16.encode(*v, Rounding::NearestEven, false, false)));
+                match arithmetic {
+                    Arithmetic::Hopper => self.hopper().multiply(n, k, &rows, &columns, d),
+                    Arithmetic::Sequential => {
+                        multiply_f32(n, k, &rows, &columns, d);
+                        if self.d == Accumulator::F16 {
+                            let round = |v| F16.decode(F16.encode(v, Rounding::NearestEven, false, false));
+                            d.iter_mut().for_each(|v| *v = round(*v));
+                        }
+                    }
                 }
                 Ok(())
             }
@@ -154,6 +188,25 @@ impl Instruction {
         }
     }
 
+    fn hopper(&self) -> Truncated {
+        let bytes = self.a.bits() == 8;
+        let min_exponent = |element| match element {
+            Element::E4m3 => -6,
+            Element::F16 | Element::E5m2 => -14,
+            _ => -126,
+        };
+        Truncated {
+            fraction: if bytes { 13 } else { 25 },
+            result: match (self.d, bytes) {
+                (Accumulator::F16, _) => Rounded::F16,
+                (_, true) => Rounded::F32(14),
+                _ => Rounded::F32(24),
+            },
+            min_exponent_a: min_exponent(self.a),
+            min_exponent_b: min_exponent(self.b),
+        }
+    }
+
     fn integers(&self, rows: &[f32], columns: &[f32], d: &mut [i32]) {
         let exact = |values: &[f32]| values.iter().map(|v| *v as i32).collect::<Vec<_>>();
         // The product alone cannot overflow; only its addition to D wraps or saturates.
@@ -165,6 +218,9 @@ impl Instruction {
     }
 }
 
+#[cfg(test)]
+#[path = "h200_tests.rs"]
+mod h200_tests;
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;

@@ -64,9 +64,15 @@ fn check(instruction: Instruction, swizzle: Swizzle, in_registers: bool) {
     let Instruction { n, a, b, major_a, major_b, .. } = instruction;
     let k = instruction.k();
     let place = |start: u32, major: Major| match (swizzle, major) {
-        (Swizzle::None, _) => MatrixDescriptor { start, leading: 128, stride: 2048, swizzle },
-        (_, Major::K) => MatrixDescriptor { start, leading: 16, stride: 8 * swizzle.span(), swizzle },
-        (_, Major::Mn) => MatrixDescriptor { start, leading: 16 * swizzle.span(), stride: 8 * swizzle.span(), swizzle },
+        (Swizzle::None, _) => MatrixDescriptor { start, leading: 128, stride: 2048, swizzle, base_offset: 0 },
+        (_, Major::K) => MatrixDescriptor { start, leading: 16, stride: 8 * swizzle.span(), swizzle, base_offset: 0 },
+        (_, Major::Mn) => MatrixDescriptor {
+            start,
+            leading: 16 * swizzle.span(),
+            stride: 8 * swizzle.span(),
+            swizzle,
+            base_offset: 0,
+        },
     };
     let (at_a, at_b) = (place(1024, major_a), place(128 * 1024, major_b));
     let mut memory = vec![0u8; 256 * 1024];
@@ -169,7 +175,7 @@ fn other_types() {
 #[test]
 fn fractions_stay_close_to_f64() {
     let mut memory = vec![0u8; 64 * 1024];
-    let at = |start| MatrixDescriptor { start, leading: 16, stride: 1024, swizzle: Swizzle::B128 };
+    let at = |start| MatrixDescriptor { start, leading: 16, stride: 1024, swizzle: Swizzle::B128, base_offset: 0 };
     let x = |seed, i, j| half::bf16::from_f64((value(seed, i, j, Element::U8) / 255.0 - 0.5) * 4.0);
     for kk in 0..16 {
         for i in 0..128 {
@@ -197,7 +203,7 @@ fn fractions_stay_close_to_f64() {
 #[test]
 fn integers_wrap_or_saturate() {
     let instruction = Instruction { a: Element::U8, b: Element::U8, n: 8, d: Accumulator::S32, ..BF16 };
-    let descriptor = MatrixDescriptor { start: 0, leading: 128, stride: 256, swizzle: Swizzle::None };
+    let descriptor = MatrixDescriptor { start: 0, leading: 128, stride: 256, swizzle: Swizzle::None, base_offset: 0 };
     for satfinite in [false, true] {
         let mut tile = Tile::S32(vec![i32::MAX - 1; 64 * 8]);
         let instruction = Instruction { satfinite, ..instruction };
@@ -225,11 +231,11 @@ fn combinations_that_do_not_exist() {
         assert_eq!(bad.check().unwrap_err().kind, Kind::InvalidOperand, "{bad:?}");
     }
     let mut tile = Tile::new(Accumulator::F32, 128);
-    let beyond = MatrixDescriptor { start: 0x3FFF0, leading: 16, stride: 1024, swizzle: Swizzle::None };
+    let beyond = MatrixDescriptor { start: 0x3FFF0, leading: 16, stride: 1024, swizzle: Swizzle::None, base_offset: 0 };
     let fault =
         BF16.execute(OperandA::Shared(beyond), beyond, false, &mut Bytes(vec![0; 4096]), &mut tile).unwrap_err();
     assert_eq!(fault.kind, Kind::OutOfBounds);
     let mut wrong = Tile::new(Accumulator::F32, 64);
-    let zero = MatrixDescriptor { start: 0, leading: 16, stride: 128, swizzle: Swizzle::None };
+    let zero = MatrixDescriptor { start: 0, leading: 16, stride: 128, swizzle: Swizzle::None, base_offset: 0 };
     assert!(BF16.execute(OperandA::Shared(zero), zero, false, &mut Bytes(vec![0; 1 << 16]), &mut wrong).is_err());
 }

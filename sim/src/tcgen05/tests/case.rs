@@ -92,7 +92,7 @@ impl Case {
             (_, Major::K) => (16, 8 * span),
             (_, Major::Mn) => (64 * span, 8 * span),
         };
-        let descriptor = MatrixDescriptor { start, leading, stride, swizzle };
+        let descriptor = MatrixDescriptor { start, leading, stride, swizzle, base_offset: 0 };
         Layout { descriptor, major, element, packing: instruction.packing(element) }
     }
 

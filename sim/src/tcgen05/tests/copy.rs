@@ -21,8 +21,8 @@ fn copies_reach_their_lanes() {
             let mut machine = Machine::new();
             let (rows, chunks) = shape.source();
             let descriptor = match swizzle {
-                Swizzle::None => MatrixDescriptor { start: 1024, leading: 8192, stride: 128, swizzle },
-                _ => MatrixDescriptor { start: 1024, leading: 16, stride: 8 * swizzle.span(), swizzle },
+                Swizzle::None => MatrixDescriptor { start: 1024, leading: 8192, stride: 128, swizzle, base_offset: 0 },
+                _ => MatrixDescriptor { start: 1024, leading: 16, stride: 8 * swizzle.span(), swizzle, base_offset: 0 },
             };
             let layout = Layout { descriptor, major: Major::K, element: Element::U8, packing: Packing::Dense };
             let byte = |cta: u32, row: u32, at: u32| (cta * 77 + row * 3 + at) as u8;
@@ -59,7 +59,7 @@ fn copies_reach_their_lanes() {
         }
     }
     let mut machine = Machine::new();
-    let none = MatrixDescriptor { start: 0, leading: 0, stride: 128, swizzle: Swizzle::None };
+    let none = MatrixDescriptor { start: 0, leading: 0, stride: 128, swizzle: Swizzle::None, base_offset: 0 };
     let four = Copy { shape: CopyShape::L4B256, decompress: None };
     assert_eq!(four.execute(0, none, 1, &Options::default(), &mut machine).unwrap_err().kind, Kind::Unsupported);
     let rows = Copy { shape: CopyShape::L128B128, decompress: None };
@@ -71,7 +71,7 @@ fn small_elements_expand_to_bytes() {
     let mut machine = Machine::new();
     let nibbles = 0xFEDC_BA98_7654_3210u64.to_le_bytes();
     machine.shared[0][..8].copy_from_slice(&nibbles);
-    let none = MatrixDescriptor { start: 0, leading: 0, stride: 128, swizzle: Swizzle::None };
+    let none = MatrixDescriptor { start: 0, leading: 0, stride: 128, swizzle: Swizzle::None, base_offset: 0 };
     let copy = Copy { shape: CopyShape::L32B128, decompress: Some(Decompress::B4) };
     copy.execute(0, none, 1, &Options::ASSUME, &mut machine).unwrap();
     assert_eq!(
