@@ -81,7 +81,8 @@ impl Cluster {
     pub fn next_due(&self) -> Option<u64> {
         let copies = self.pending.iter().map(|p| p.due);
         let products = self.ctas.iter().flat_map(|cta| &cta.warpgroups).filter_map(|w| w.queue.front()).map(|i| i.due);
-        copies.chain(products).filter(|&due| due != u64::MAX).min()
+        let tensor = self.tensor.iter().filter_map(|queue| queue.front()).map(|i| i.due);
+        copies.chain(products).chain(tensor).filter(|&due| due != u64::MAX).min()
     }
 }
 
@@ -99,7 +100,8 @@ impl Machine<'_> {
             cluster.changes += 1;
             self.progress = self.time;
         }
-        self.complete_products(cluster)
+        self.complete_products(cluster)?;
+        self.complete_tensor(cluster)
     }
 
     fn complete(&mut self, cluster: &mut Cluster, pending: Pending) -> Result<()> {

@@ -228,6 +228,7 @@ impl Machine<'_> {
         }
         if cta.live_warps == 0 {
             cta.exited = true;
+            cta.tensor.memory.exit(warp.cta as u32)?;
             let aimed = cta.clocks.iter().find(|(_, clock)| clock.incoming > 0).map(|(offset, _)| *offset);
             if let Some(offset) = aimed {
                 return Fault::err(

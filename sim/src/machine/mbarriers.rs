@@ -60,6 +60,34 @@ impl Machine<'_> {
         Ok(())
     }
 
+    /// `tcgen05.commit`: one arrival when everything before it is complete.
+    pub fn arrive_asynchronously(
+        &mut self,
+        cluster: &mut Cluster,
+        cta: usize,
+        offset: u32,
+        epoch: Epoch,
+    ) -> Result<()> {
+        if cluster.ctas[cta].exited {
+            return Fault::err(
+                Kind::Exit,
+                format!("a commit signals the mbarrier at {offset:#x} of a CTA that has exited"),
+            );
+        }
+        let target = &mut cluster.ctas[cta];
+        let object = target.mbarriers.get(offset)?;
+        let arrival = object.arrive(1)?;
+        let phase = object.phase;
+        if let Some(clock) = target.clocks.get_mut(&offset) {
+            clock.incoming -= 1;
+            clock.arriving.all.raise(epoch.agent(), epoch.clock());
+        }
+        if arrival.completed {
+            self.phase_ended(cluster, cta, offset, phase);
+        }
+        Ok(())
+    }
+
     /// Where an asynchronous operation that will signal this object stands in time.
     pub fn signal_epoch(&mut self, cluster: &mut Cluster, cta: usize, offset: u32) -> Result<Epoch> {
         let target = &mut cluster.ctas[cta];

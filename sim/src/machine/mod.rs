@@ -16,6 +16,7 @@ mod setup;
 mod shared;
 mod state;
 mod step;
+mod tcgen05;
 mod tensor;
 
 use std::sync::Arc;

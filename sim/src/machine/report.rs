@@ -53,6 +53,7 @@ pub fn hang(machine: &Machine, clusters: &[Cluster], why: &str) -> Fault {
                     }
                     Some(Wait::Wgmma { pending }) => format!("wgmma until {pending} groups are pending"),
                     Some(Wait::Bulk { pending, .. }) => format!("bulk copies until {pending} groups are pending"),
+                    Some(Wait::Columns(columns)) => format!("{columns} columns of Tensor Memory"),
                     Some(Wait::Registers { wanted, free }) => {
                         format!("{wanted} registers per thread more; {free} are free")
                     }

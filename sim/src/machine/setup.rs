@@ -27,6 +27,9 @@ impl Machine<'_> {
             ctas: Vec::new(),
             barrier: Barrier::default(),
             pending: Vec::new(),
+            tensor: (0..size * launch.warps()).map(|_| Default::default()).collect(),
+            tensor_operations: vec![Vec::new(); (size * launch.warps()) as usize],
+            pair_requests: Vec::new(),
             changes: 1,
             agents: Vec::new(),
         };
@@ -43,6 +46,7 @@ impl Machine<'_> {
                 barriers: Default::default(),
                 warps: Vec::new(),
                 warpgroups: Vec::new(),
+                tensor: Default::default(),
                 free_registers: 0,
                 live_warps: launch.warps(),
                 exited: false,
@@ -54,14 +58,16 @@ impl Machine<'_> {
             for warp in 0..launch.warps() {
                 let agent = cluster.new_agent(format!("CTA {id:?} warp {warp}"));
                 let bulk_agent = cluster.new_agent(format!("bulk copies of CTA {id:?} warp {warp}"));
-                cta.warps.push(Some(self.warp(id, inner, rank, warp, (agent, bulk_agent))));
+                let access = cluster.new_agent(format!("tcgen05.ld and st of CTA {id:?} warp {warp}"));
+                let tensor = cluster.new_agent(format!("tcgen05 operations of CTA {id:?} warp {warp}"));
+                cta.warps.push(Some(self.warp(id, inner, rank, warp, [agent, bulk_agent, access, tensor])));
             }
             cluster.ctas.push(cta);
         }
         cluster
     }
 
-    fn warp(&self, id: [u32; 3], inner: [u32; 3], rank: u32, index: u32, agents: (u32, u32)) -> Warp {
+    fn warp(&self, id: [u32; 3], inner: [u32; 3], rank: u32, index: u32, agents: [u32; 4]) -> Warp {
         let launch = self.launch;
         let kernel = &launch.kernel;
         let lanes = (launch.threads() - 32 * index).min(32);
@@ -85,9 +91,13 @@ impl Machine<'_> {
             predicates_valid: vec![0; kernel.predicates as usize],
             groups: vec![Group { pc: 0, mask: live, wait: None, tried: 0, token: None }],
             live,
-            agent: agents.0,
-            bulk_agent: agents.1,
-            knows: Knowledge { ..initial_knowledge(agents.0) },
+            agent: agents[0],
+            bulk_agent: agents[1],
+            access_agent: agents[2],
+            access_count: 0,
+            tensor_agent: agents[3],
+            tensor_count: 0,
+            knows: Knowledge { ..initial_knowledge(agents[0]) },
             instructions: 0,
             fenced_at: None,
             wgmma_issued: 0,

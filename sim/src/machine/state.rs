@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::clock::{Agent, Clock, Epoch, Knowledge};
 use super::shared::Shared;
+use super::tcgen05::{Issue, TensorState};
 use crate::mbarrier::Mbarriers;
 use crate::program::{Lanes, Slot};
 
@@ -34,6 +35,8 @@ pub enum Wait {
         wanted: u32,
         free: i64,
     },
+    /// Columns of Tensor Memory.
+    Columns(u32),
 }
 
 /// Lanes that are at the same instruction.
@@ -74,6 +77,11 @@ pub struct Warp {
     pub agent: Agent,
     /// Its bulk groups, as an agent.
     pub bulk_agent: Agent,
+    /// Its tcgen05.ld and st, and its other tcgen05 operations, with how many it has issued.
+    pub access_agent: Agent,
+    pub access_count: u32,
+    pub tensor_agent: Agent,
+    pub tensor_count: u32,
     pub knows: Knowledge,
     pub instructions: u32,
     /// `instructions` at the last wgmma.fence.
@@ -170,6 +178,7 @@ pub struct Cta {
     pub barriers: [Barrier; 16],
     pub warps: Vec<Option<Warp>>,
     pub warpgroups: Vec<Warpgroup>,
+    pub tensor: TensorState,
     pub free_registers: i64,
     pub live_warps: u32,
     pub exited: bool,
@@ -180,6 +189,12 @@ pub struct Cluster {
     pub ctas: Vec<Cta>,
     pub barrier: Barrier,
     pub pending: Vec<super::asynchronous::Pending>,
+    /// tcgen05 operations, in the order of issue of each warp.
+    pub tensor: Vec<VecDeque<Issue>>,
+    /// What each warp has issued, by number.
+    pub tensor_operations: Vec<Vec<Option<crate::tcgen05::Operation>>>,
+    /// Warps of a pair that allocate together: even rank, columns, ranks that have asked, result.
+    pub pair_requests: Vec<(usize, u32, [bool; 2], Option<u32>)>,
     /// Counts what may let a waiting warp go on.
     pub changes: u64,
     pub agents: Vec<String>,
@@ -196,7 +211,9 @@ impl Cluster {
     }
 
     pub fn done(&self) -> bool {
-        self.ctas.iter().all(|cta| cta.live_warps == 0) && self.pending.is_empty()
+        self.ctas.iter().all(|cta| cta.live_warps == 0)
+            && self.pending.is_empty()
+            && self.tensor.iter().all(VecDeque::is_empty)
     }
 }
 

@@ -44,7 +44,7 @@ impl Warp {
         if self.busy[slot as usize] != 0 {
             return Fault::err(
                 Kind::NotWaited,
-                format!("a register is touched while wgmma group {} holds it", self.busy[slot as usize] / 2),
+                "a register is touched while an asynchronous instruction holds it, before the wait for it",
             );
         }
         let lane = (mask & !self.valid[slot as usize]).trailing_zeros();
@@ -349,6 +349,13 @@ impl Machine<'_> {
                 self.copy_async(cluster, warp, mask, op)?;
             }
             Op::PrefetchMap { address, offset } => self.prefetch_map(warp, mask, *address, *offset)?,
+            Op::Tensor(op) => return self.tensor(cluster, warp, mask, op),
+            Op::TensorWait { load } => {
+                if let Some(wait) = self.together(warp, mask, u32::MAX) {
+                    return Ok(wait);
+                }
+                self.tensor_wait(warp, *load);
+            }
             Op::Wgmma(_) | Op::WgmmaFence | Op::WgmmaCommit | Op::WgmmaWait { .. } => {
                 return self.wgmma(cluster, warp, group, mask, op);
             }

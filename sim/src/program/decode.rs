@@ -58,12 +58,29 @@ pub fn decode(entry: Entry, text: std::sync::Arc<Vec<String>>, files: Vec<(u32, 
         let guard = instruction.guard.map(|(p, negate)| (decoder.slots.of[p as usize], negate));
         code.push(Inst { guard, op, line: instruction.line, source: instruction.source });
     }
+    one_group(&code)?;
     let last = entry.instructions.last();
     let (line, source) = last.map_or((0, (0, 0)), |i| (i.line, i.source));
     code.push(Inst { guard: None, op: Op::Exit, line, source });
     let constants = decoder.constants.iter().map(|(c, s)| (*s, *c)).collect();
     let slots = decoder.slots.values;
     Ok(Kernel { code, slots, predicates, constants, text, files, entry })
+}
+
+/// A kernel uses one `.cta_group` throughout (PTX ISA, "tcgen05 instructions").
+fn one_group(code: &[Inst]) -> Result<()> {
+    let group = |inst: &Inst| match &inst.op {
+        Op::Tensor(op) => op.pair(),
+        _ => None,
+    };
+    let mut groups = code.iter().filter_map(|inst| group(inst).map(|pair| (pair, inst.line)));
+    let first = groups.next().map(|(pair, _)| pair);
+    match groups.find(|(pair, _)| Some(*pair) != first) {
+        Some((_, line)) => {
+            malformed(&format!("PTX line {line}: another .cta_group than the tcgen05 instructions before"))
+        }
+        None => Ok(()),
+    }
 }
 
 pub fn unsupported<T>(what: &str) -> Result<T> {

@@ -14,7 +14,8 @@ mod types;
 pub use alu::{insert, lop3};
 pub use decode::{Kernel, decode};
 pub use op::{
-    AsyncCopy, AtomicOp, BulkOp, Constant, Lanes, MbarrierOp, Op, Pred, ShuffleMode, Slot, VoteMode, Wgmma, WgmmaA,
+    AsyncCopy, AtomicOp, BulkOp, Constant, Lanes, MbarrierOp, Multiply, Op, Pred, ShuffleMode, Slot, TensorOp,
+    VoteMode, Wgmma, WgmmaA,
 };
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use super::convert::Conversion;
 use crate::ptx::Special;
 use crate::ptx::ast::{Space, Symbol};
+use crate::tcgen05::{Copy, Kind};
+use crate::tmem::Access;
 
 /// Index of a value register.
 pub type Slot = u32;
@@ -165,6 +167,51 @@ pub struct Wgmma {
     pub scale_d: Result<(Pred, bool), bool>,
     pub negate: [bool; 2],
     pub transpose: [bool; 2],
+}
+
+/// `tcgen05` instructions on Tensor Memory; `pair`: `.cta_group::2`.
+#[derive(Clone, Debug)]
+pub enum TensorOp {
+    Allocate { pair: bool, address: (Slot, i64), columns: Slot },
+    Deallocate { pair: bool, address: Slot, columns: Slot },
+    Relinquish,
+    Load { access: Access, d: Box<[Slot]>, address: (Slot, i64) },
+    Store { access: Access, s: Box<[Slot]>, address: (Slot, i64) },
+    Copy { pair: bool, copy: Copy, address: (Slot, i64), descriptor: Slot },
+    Multiply(Box<Multiply>),
+    Commit { pair: bool, barrier: (Slot, i64), mask: Option<Slot> },
+}
+
+impl TensorOp {
+    /// `.cta_group::2`, for instructions that have a group.
+    pub fn pair(&self) -> Option<bool> {
+        match self {
+            TensorOp::Allocate { pair, .. }
+            | TensorOp::Deallocate { pair, .. }
+            | TensorOp::Copy { pair, .. }
+            | TensorOp::Commit { pair, .. } => Some(*pair),
+            TensorOp::Multiply(multiply) => Some(multiply.pair),
+            _ => None,
+        }
+    }
+}
+
+/// `tcgen05.mma`.
+#[derive(Clone, Debug)]
+pub struct Multiply {
+    pub pair: bool,
+    pub kind: Kind,
+    pub weight_stationary: bool,
+    pub per_row: Option<u32>,
+    pub d: (Slot, i64),
+    /// An address in Tensor Memory, or a descriptor.
+    pub a: Result<(Slot, i64), Slot>,
+    pub b: Slot,
+    pub descriptor: Slot,
+    pub scales: Option<[(Slot, i64); 2]>,
+    pub disabled: Box<[Slot]>,
+    pub enable: Result<(Pred, bool), bool>,
+    pub scale_d: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -394,6 +441,10 @@ pub enum Op {
         offset: i64,
     },
     Wgmma(Box<Wgmma>),
+    Tensor(Box<TensorOp>),
+    TensorWait {
+        load: bool,
+    },
     WgmmaFence,
     WgmmaCommit,
     WgmmaWait {

@@ -1,0 +1,440 @@
+//! tcgen05: allocation, loads and stores of Tensor Memory; products, copies and commits, which complete in the order of
+//! issue of their warp at random later moments.
+
+use super::Machine;
+use super::asynchronous::{Issuer, shared_place};
+use super::clock::{Epoch, Knowledge};
+use super::shared::{Proxy, Who, swizzle_number};
+use super::state::{Cluster, Wait, Warp};
+use super::step::{Flow, lanes};
+use crate::error::{Fault, Kind, Result};
+use crate::matrix::Swizzle;
+use crate::program::{Multiply, Slot, TensorOp};
+use crate::ptx::ast::Space;
+use crate::tcgen05::{
+    Copy, Instruction, Operand, Operands, Operation, Options, Pair, commit_targets, decode_descriptor, pipelined,
+};
+use crate::tma::{ClusterAddress, CtaGroup};
+use crate::tmem::{COLUMNS, LANES, TensorMemory, Width};
+
+/// Tensor Memory of a CTA, and who accessed each cell last.
+#[derive(Default)]
+pub struct TensorState {
+    pub memory: TensorMemory,
+    /// Writer and reader of each cell; empty until the first access.
+    traces: Vec<[Epoch; 2]>,
+}
+
+/// An operation that a warp has issued.
+#[derive(Debug)]
+pub struct Issue {
+    pub due: u64,
+    issuer: Issuer,
+    knows: Knowledge,
+    epoch: Epoch,
+    operation: Option<Operation>,
+    action: Action,
+}
+
+#[derive(Debug)]
+enum Action {
+    Multiply {
+        instruction: Instruction,
+        d: u32,
+        a: Operand,
+        b: u64,
+        scales: Option<(u32, u32)>,
+        enable: bool,
+        scale_d: Option<u32>,
+        disabled: Vec<u32>,
+    },
+    Copy {
+        copy: Copy,
+        address: u32,
+        descriptor: u64,
+        pair: bool,
+    },
+    Commit {
+        targets: Vec<(usize, u32)>,
+    },
+}
+
+impl TensorState {
+    /// Records an access to cells of a lane, or reports one that nothing orders before it.
+    #[allow(clippy::too_many_arguments)]
+    fn note(
+        &mut self,
+        lane: u32,
+        column: u32,
+        count: u32,
+        write: bool,
+        epoch: Epoch,
+        ordered: &dyn Fn(Epoch) -> bool,
+        agents: &[String],
+    ) -> Result<()> {
+        if self.traces.is_empty() {
+            self.traces = vec![Default::default(); (LANES * COLUMNS) as usize];
+        }
+        for column in column..(column + count).min(COLUMNS) {
+            let [writer, reader] = &mut self.traces[(lane * COLUMNS + column) as usize];
+            let clash = match () {
+                () if !writer.never() && *writer != epoch && !ordered(*writer) => Some((*writer, "written")),
+                () if write && !reader.never() && *reader != epoch && !ordered(*reader) => Some((*reader, "read")),
+                () => None,
+            };
+            if let Some((other, what)) = clash {
+                return Fault::err(
+                    Kind::Race,
+                    format!(
+                        "lane {lane}, column {column} of Tensor Memory was {what} by {}, and nothing that was waited for orders the two",
+                        agents[other.agent() as usize]
+                    ),
+                );
+            }
+            *(if write { writer } else { reader }) = epoch;
+        }
+        Ok(())
+    }
+}
+
+fn operand(warp: &Warp, lane: usize, slot: Slot) -> Result<u64> {
+    Ok(warp.get(slot, 1 << lane)?[lane])
+}
+
+fn address(warp: &Warp, lane: usize, (slot, offset): (Slot, i64)) -> Result<u32> {
+    Ok(operand(warp, lane, slot)?.wrapping_add_signed(offset) as u32)
+}
+
+impl Machine<'_> {
+    pub fn tensor(&mut self, cluster: &mut Cluster, warp: &mut Warp, mask: u32, op: &TensorOp) -> Result<Flow> {
+        if matches!(op, TensorOp::Multiply(_) | TensorOp::Copy { .. } | TensorOp::Commit { .. }) {
+            for lane in lanes(mask) {
+                self.issue_tensor(cluster, warp, lane, op)?;
+            }
+            return Ok(Flow::Next);
+        }
+        if let Some(wait) = self.together(warp, mask, u32::MAX) {
+            return Ok(wait);
+        }
+        if mask != u32::MAX {
+            return Fault::err(Kind::Divergence, "a tcgen05 instruction of the whole warp with lanes missing");
+        }
+        let cta = warp.cta;
+        match op {
+            TensorOp::Allocate { pair, address: to, columns } => {
+                let columns = warp.uniform(*columns, mask, "the number of columns")? as u32;
+                let found = match pair {
+                    false => cluster.ctas[cta].tensor.memory.alloc(cta as u32, columns)?,
+                    true => self.allocate_pair(cluster, cta, columns)?,
+                };
+                let Some(column) = found else { return Ok(Flow::Wait(Wait::Columns(columns))) };
+                cluster.changes += 1;
+                let to = u64::from(address(warp, 0, *to)?);
+                let place = self.locate(cluster, cta, Space::Shared, to)?;
+                self.write(cluster, warp, 0, place, false, &column.to_le_bytes())?;
+            }
+            TensorOp::Deallocate { address, columns, .. } => {
+                let address = warp.uniform(*address, mask, "the address")? as u32;
+                let columns = warp.uniform(*columns, mask, "the number of columns")? as u32;
+                let knows = &warp.knows.all;
+                let agents = &cluster.agents;
+                let state = &mut cluster.ctas[cta].tensor;
+                let epoch = Epoch::new(warp.access_agent, warp.access_count);
+                for lane in 0..LANES {
+                    state.note(lane, address & 0xFFFF, columns, true, epoch, &|e| knows.covers(e), agents)?;
+                }
+                state.memory.dealloc(cta as u32, address, columns)?;
+                cluster.changes += 1;
+            }
+            TensorOp::Relinquish => cluster.ctas[cta].tensor.memory.relinquish(cta as u32),
+            TensorOp::Load { access, d, address: at } => {
+                let at = (warp.uniform(at.0, mask, "the address")? as u32).wrapping_add(at.1 as u32);
+                let rank = warp.index % 4;
+                warp.access_count += 1;
+                let (epoch, knows) = (Epoch::new(warp.access_agent, warp.access_count), &warp.knows.all);
+                // Loads of one warp do not disturb each other.
+                let ordered = |e: Epoch| knows.covers(e);
+                let agents = &cluster.agents;
+                let state = &mut cluster.ctas[cta].tensor;
+                let values = state.memory.load(cta as u32, access, at, rank)?;
+                if values.len() != d.len() {
+                    return Fault::err(
+                        Kind::InvalidOperand,
+                        format!("tcgen05.ld into {} registers, not {}", d.len(), values.len()),
+                    );
+                }
+                access.for_each(at, rank, |_, _, lane, column| {
+                    state.note(lane, column, 1, false, epoch, &ordered, agents)
+                })?;
+                for (value, &slot) in values.iter().zip(d) {
+                    warp.set(slot, mask, &value.map(u64::from))?;
+                    let at = slot as usize;
+                    (warp.busy[at], warp.valid[at]) = (2, 0);
+                    warp.busy_list.push(slot);
+                }
+            }
+            TensorOp::Store { access, s, address: at } => {
+                let at = (warp.uniform(at.0, mask, "the address")? as u32).wrapping_add(at.1 as u32);
+                let rank = warp.index % 4;
+                let mut values = Vec::with_capacity(s.len());
+                for &slot in s {
+                    values.push(warp.get(slot, mask)?.map(|v| v as u32));
+                }
+                warp.access_count += 1;
+                let (epoch, knows) = (Epoch::new(warp.access_agent, warp.access_count), &warp.knows.all);
+                let agents = &cluster.agents;
+                let state = &mut cluster.ctas[cta].tensor;
+                access.for_each(at, rank, |_, _, lane, column| {
+                    state.note(lane, column, 1, true, epoch, &|e| knows.covers(e), agents)
+                })?;
+                state.memory.store(cta as u32, access, at, rank, &values)?;
+            }
+            _ => {}
+        }
+        self.progress = self.time;
+        Ok(Flow::Next)
+    }
+
+    /// `tcgen05.wait`: the warp's loads, or its stores, are done. Both are counted as one agent.
+    pub fn tensor_wait(&mut self, warp: &mut Warp, load: bool) {
+        warp.knows.all.raise(warp.access_agent, warp.access_count);
+        if load {
+            for slot in std::mem::take(&mut warp.busy_list) {
+                (warp.busy[slot as usize], warp.valid[slot as usize]) = (0, u32::MAX);
+            }
+        }
+    }
+
+    fn allocate_pair(&mut self, cluster: &mut Cluster, cta: usize, columns: u32) -> Result<Option<u32>> {
+        let even = cta & !1;
+        if even + 1 >= cluster.ctas.len() {
+            return Fault::err(Kind::Tmem, "cta_group::2 in a CTA without a peer");
+        }
+        let at = cluster.pair_requests.iter().position(|r| r.0 == even);
+        let at = at.unwrap_or_else(|| {
+            cluster.pair_requests.push((even, columns, [false; 2], None));
+            cluster.pair_requests.len() - 1
+        });
+        let request = &mut cluster.pair_requests[at];
+        if let Some(column) = request.3 {
+            // The second of the pair takes the result.
+            let taken = request.2[cta & 1];
+            if taken {
+                cluster.pair_requests.swap_remove(at);
+            }
+            return Ok(taken.then_some(column));
+        }
+        if request.1 != columns {
+            return Fault::err(Kind::Tmem, format!("a pair allocates {} and {columns} columns", request.1));
+        }
+        request.2[cta & 1] = true;
+        if request.2 != [true; 2] {
+            return Ok(None);
+        }
+        let (low, high) = cluster.ctas.split_at_mut(even + 1);
+        let memories = [&mut low[even].tensor.memory, &mut high[0].tensor.memory];
+        let found = TensorMemory::alloc_pair(memories, [even as u32, even as u32 + 1], columns)?;
+        if found.is_some() {
+            let request = &mut cluster.pair_requests[at];
+            request.3 = found;
+            request.2[cta & 1] = false;
+        }
+        Ok(found)
+    }
+
+    fn issue_tensor(&mut self, cluster: &mut Cluster, warp: &mut Warp, lane: usize, op: &TensorOp) -> Result<()> {
+        let (operation, action) = match op {
+            TensorOp::Multiply(multiply) => self.multiply_tensor(warp, lane, multiply)?,
+            TensorOp::Copy { pair, copy, address: to, descriptor } => {
+                let four_rows = copy.shape == crate::tcgen05::CopyShape::L4B256;
+                let (address, descriptor) = (address(warp, lane, *to)?, operand(warp, lane, *descriptor)?);
+                (Some(Operation::Copy { four_rows }), Action::Copy { copy: *copy, address, descriptor, pair: *pair })
+            }
+            TensorOp::Commit { pair: _, barrier, mask } => {
+                let at = u64::from(address(warp, lane, *barrier)?);
+                let place = self.locate(cluster, warp.cta, Space::SharedCluster, at)?;
+                let (cta, offset) = shared_place(place)?;
+                let mask = match mask {
+                    Some(slot) => Some(operand(warp, lane, *slot)? as u16),
+                    None => None,
+                };
+                let all = commit_targets(ClusterAddress { cta: cta as u32, offset }, mask, cluster.ctas.len() as u32)?;
+                let mut targets = Vec::with_capacity(all.len());
+                for target in all {
+                    self.knows_init(cluster, target.cta as usize, target.offset, &warp.knows)?;
+                    self.signal_epoch(cluster, target.cta as usize, target.offset)?;
+                    targets.push((target.cta as usize, target.offset));
+                }
+                (None, Action::Commit { targets })
+            }
+            _ => return Ok(()),
+        };
+        warp.tensor_count += 1;
+        let pc = warp.groups.iter().find(|g| g.mask >> lane & 1 == 1).map_or(0, |g| g.pc);
+        let issuer = Issuer { cta: warp.cta, warp: warp.index, lane: lane as u32, pc };
+        let (number, due) = (warp.tensor_count, self.time + self.random.delay());
+        let epoch = Epoch::new(warp.tensor_agent, number);
+        let queue = warp.cta * self.launch.warps() as usize + warp.index as usize;
+        let knows = warp.knows.clone();
+        cluster.tensor_operations[queue].push(operation);
+        cluster.tensor[queue].push_back(Issue { due, issuer, knows, epoch, operation, action });
+        warp.advance();
+        Ok(())
+    }
+
+    fn multiply_tensor(&mut self, warp: &Warp, lane: usize, m: &Multiply) -> Result<(Option<Operation>, Action)> {
+        let bits = operand(warp, lane, m.descriptor)? as u32;
+        let group = if m.pair { CtaGroup::Two } else { CtaGroup::One };
+        let options = Options::default();
+        let instruction = Instruction::decode(bits, m.kind, group, m.weight_stationary, m.per_row, &options)?;
+        let a = match m.a {
+            Ok(at) => Operand::Tmem(address(warp, lane, at)?),
+            Err(slot) => Operand::Shared(decode_descriptor(operand(warp, lane, slot)?)?),
+        };
+        let scales = match m.scales {
+            Some([a, b]) => Some((address(warp, lane, a)?, address(warp, lane, b)?)),
+            None => None,
+        };
+        let enable = match m.enable {
+            Ok(p) => warp.predicate(p, 1 << lane)? >> lane & 1 == 1,
+            Err(value) => value,
+        };
+        let disabled =
+            m.disabled.iter().map(|&slot| operand(warp, lane, slot).map(|v| v as u32)).collect::<Result<_>>()?;
+        let (d, b) = (address(warp, lane, m.d)?, operand(warp, lane, m.b)?);
+        let operation = Operation::Mma { d, shape: (instruction.m, instruction.n) };
+        Ok((Some(operation), Action::Multiply { instruction, d, a, b, scales, enable, scale_d: m.scale_d, disabled }))
+    }
+
+    /// Ends the operations that are due.
+    pub fn complete_tensor(&mut self, cluster: &mut Cluster) -> Result<()> {
+        for queue in 0..cluster.tensor.len() {
+            while let Some(front) = cluster.tensor[queue].front()
+                && front.due <= self.time
+            {
+                let Some(issue) = cluster.tensor[queue].pop_front() else { break };
+                let (id, issuer) = (cluster.ctas[issue.issuer.cta].id, issue.issuer);
+                let operations = std::mem::take(&mut cluster.tensor_operations[queue]);
+                self.complete_issue(cluster, &issue, &operations)
+                    .map_err(|f| f.at(|| self.place_of(id, issuer.warp, issuer.pc)))?;
+                cluster.tensor_operations[queue] = operations;
+                cluster.changes += 1;
+                self.progress = self.time;
+            }
+        }
+        Ok(())
+    }
+
+    fn complete_issue(&mut self, cluster: &mut Cluster, issue: &Issue, operations: &[Option<Operation>]) -> Result<()> {
+        let cta = issue.issuer.cta;
+        let options = Options::default();
+        match &issue.action {
+            Action::Commit { targets } => {
+                for &(cta, offset) in targets {
+                    self.arrive_asynchronously(cluster, cta, offset, issue.epoch)?;
+                }
+                Ok(())
+            }
+            Action::Copy { copy, address, descriptor, pair } => {
+                let descriptor = decode_descriptor(*descriptor)?;
+                let mut memories = Memories::new(cluster, issue, *pair, Some(descriptor.swizzle), operations)?;
+                copy.execute(*address, descriptor, 1 + usize::from(*pair), &options, &mut memories)
+            }
+            Action::Multiply { instruction, d, a, b, scales, enable, scale_d, disabled } => {
+                let b = decode_descriptor(*b)?;
+                let swizzle = match a {
+                    Operand::Shared(a) if a.swizzle != b.swizzle => None,
+                    _ => Some(b.swizzle),
+                };
+                let operands = Operands {
+                    d: *d,
+                    a: *a,
+                    b,
+                    scales: *scales,
+                    enable_d: *enable,
+                    scale_d: *scale_d,
+                    disabled_lanes: disabled,
+                };
+                let pair = instruction.group == CtaGroup::Two;
+                if pair && cluster.ctas.get(cta ^ 1).is_none_or(|peer| peer.exited) {
+                    return Fault::err(Kind::Exit, "cta_group::2 with a peer that is missing or has exited");
+                }
+                let mut memories = Memories::new(cluster, issue, pair, swizzle, operations)?;
+                instruction.execute(&operands, &options, &mut memories)?;
+                self.counters.matrix_flops +=
+                    2 * u64::from(instruction.m) * u64::from(instruction.n) * u64::from(instruction.k());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The memories of the CTAs that an operation works on.
+struct Memories<'a> {
+    cluster: &'a mut Cluster,
+    issue: &'a Issue,
+    first: usize,
+    swizzle: u8,
+    /// What the warp issued before, by number.
+    operations: &'a [Option<Operation>],
+}
+
+impl<'a> Memories<'a> {
+    fn new(
+        cluster: &'a mut Cluster,
+        issue: &'a Issue,
+        pair: bool,
+        swizzle: Option<Swizzle>,
+        operations: &'a [Option<Operation>],
+    ) -> Result<Self> {
+        let first = if pair { issue.issuer.cta & !1 } else { issue.issuer.cta };
+        if pair && first + 1 >= cluster.ctas.len() {
+            return Fault::err(Kind::Exit, "cta_group::2 in a CTA without a peer");
+        }
+        Ok(Memories { cluster, issue, first, swizzle: swizzle.map_or(0, swizzle_number), operations })
+    }
+
+    fn note(&mut self, cta: usize, lane: u32, column: u32, count: u32, write: bool) -> Result<()> {
+        let (issue, operations) = (self.issue, self.operations);
+        // Of the warp's own earlier operations, pipelined ones are ordered without a wait.
+        let ordered = |e: Epoch| {
+            issue.knows.all.covers(e)
+                || e.agent() == issue.epoch.agent()
+                    && match (operations.get(e.clock() as usize - 1), issue.operation) {
+                        (Some(Some(first)), Some(second)) => pipelined(*first, second),
+                        _ => false,
+                    }
+        };
+        let agents = &self.cluster.agents;
+        let target = &mut self.cluster.ctas[self.first + cta];
+        target.tensor.memory.check_columns((self.first + cta) as u32, column, count)?;
+        target.tensor.note(lane, column, count, write, issue.epoch, &ordered, agents)
+    }
+}
+
+impl Pair for Memories<'_> {
+    fn read_shared(&mut self, cta: usize, address: u32) -> Result<[u8; 16]> {
+        let agents = &self.cluster.agents;
+        let shared = &mut self.cluster.ctas[self.first + cta].shared;
+        shared.check(address, 16)?;
+        shared.check_written(address, 16)?;
+        let (epoch, knows) = (self.issue.epoch, &self.issue.knows);
+        let who = Who { epoch, knows, proxy: Proxy::Async, atomic: false, swizzle: self.swizzle };
+        shared.note_read(address, 16, who, &|e| agents[e.agent() as usize].clone())?;
+        let mut out = [0; 16];
+        out.copy_from_slice(&shared.bytes[address as usize..][..16]);
+        Ok(out)
+    }
+
+    fn read_tmem(&mut self, cta: usize, lane: u32, column: u32, width: Width, out: &mut [u32]) -> Result<()> {
+        self.note(cta, lane, column, out.len() as u32, false)?;
+        let memory = &self.cluster.ctas[self.first + cta].tensor.memory;
+        out.copy_from_slice(memory.row(lane, column, out.len(), width)?);
+        Ok(())
+    }
+
+    fn write_tmem(&mut self, cta: usize, lane: u32, column: u32, width: Width, values: &[u32]) -> Result<()> {
+        self.note(cta, lane, column, values.len() as u32, true)?;
+        self.cluster.ctas[self.first + cta].tensor.memory.write_row(lane, column, values, width)
+    }
+}

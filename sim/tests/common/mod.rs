@@ -1,0 +1,96 @@
+//! Twins of kernels: one commits a fault, the other does not.
+//!
+//! One text holds both: lines that begin with `~` are in the corrected kernel only, lines that begin with `+` in the
+//! faulty one only.
+
+use cudasim::error::{Fault, Kind};
+use cudasim::harness::{Shape, Simulator};
+use cudasim::tensor_map::EncodeTiled;
+
+const SEEDS: u64 = 24;
+
+pub struct Case {
+    pub shape: Shape,
+    pub text: &'static str,
+    /// Swizzle of the tensor map that the kernel gets.
+    pub swizzle: u32,
+    pub target: &'static str,
+}
+
+pub fn threads(count: u32) -> Shape {
+    Shape { block: [count, 1, 1], ..Shape::default() }
+}
+
+pub fn case(shape: Shape, text: &'static str) -> Case {
+    Case { shape, text, swizzle: 3, target: "sm_90a" }
+}
+
+/// The kernel: `data` is 4 KiB of global memory, `out` 4 KiB that nothing has written, `map` a map of 64 x 16 bf16 on
+/// `data`.
+pub fn source(text: &str, target: &str, faulty: bool) -> String {
+    let (skip, keep) = if faulty { ('~', '+') } else { ('+', '~') };
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim_start)
+        .filter(|line| !line.starts_with(skip))
+        .map(|line| line.strip_prefix(keep).unwrap_or(line))
+        .collect();
+    format!(
+        ".version 8.7\n.target {target}\n.address_size 64\n.visible .entry k(.param .u64 data, .param .u64 out, \
+         .param .align 64 .b8 map[128])\n.maxntid 256, 1, 1\n{{\n.reg .pred %p<8>;\n.reg .b32 %r<32>;\n.reg .b64 %d<32>;\n\
+         .reg .f32 %f<32>;\n.shared .align 1024 .b8 s[8192];\n.shared .align 8 .b8 bar[64];\n\
+         ld.param.u64 %d30, [data];\nld.param.u64 %d31, [out];\nmov.u32 %r31, %tid.x;\nshr.u32 %r30, %r31, 5;\n\
+         mov.u32 %r29, s;\nmov.u32 %r28, bar;\n{}\nret;\n}}\n",
+        lines.join("\n")
+    )
+}
+
+#[repr(align(128))]
+struct Aligned([u8; 128]);
+
+/// Runs one of the twins; the 4 KiB of `out`.
+pub fn run(case: &Case, faulty: bool, seed: u64) -> Result<Vec<u8>, Fault> {
+    let text = source(case.text, case.target, faulty);
+    let mut simulator = Simulator::new(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let (data, out) = (simulator.allocate(4096), simulator.allocate(4096));
+    simulator.write(data, &[0x3c; 4096]).unwrap();
+    let mut map = Aligned([0; 128]);
+    let encoded = EncodeTiled {
+        object: map.0.as_ptr() as u64,
+        data_type: 9,
+        rank: 2,
+        address: data,
+        dims: &[64, 16],
+        strides: &[128],
+        box_dims: &[64, 8],
+        element_strides: &[1, 1],
+        interleave: 0,
+        swizzle: case.swizzle,
+        l2: 0,
+        fill: 0,
+        blackwell: false,
+    };
+    map.0 = encoded.encode().unwrap().to_bytes();
+    let shape = Shape { seed, ..case.shape };
+    simulator.launch("k", shape, &[&data.to_le_bytes(), &out.to_le_bytes(), &map.0])?;
+    let mut bytes = vec![0; 4096];
+    simulator.read(out, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Runs both kernels with many interleavings; the text of one report.
+#[track_caller]
+pub fn check(case: &Case, kinds: &[Kind]) -> String {
+    let mut found = String::new();
+    for seed in 0..SEEDS {
+        if let Err(fault) = run(case, false, seed) {
+            panic!("the corrected kernel, seed {seed}: {fault}");
+        }
+        if let Err(fault) = run(case, true, seed) {
+            assert!(kinds.contains(&fault.kind), "seed {seed}: {fault}");
+            found = fault.to_string();
+        }
+    }
+    assert!(!found.is_empty(), "no interleaving showed the fault");
+    found
+}
