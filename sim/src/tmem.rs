@@ -73,6 +73,9 @@ impl TensorMemory {
                 ),
             );
         }
+        if self.allocator.holds(cta, column, columns) {
+            return Ok(());
+        }
         match (column..column + columns).find(|&column| self.allocator.owner(column) != Some(cta)) {
             None => Ok(()),
             Some(column) => {
@@ -95,12 +98,27 @@ impl TensorMemory {
     /// [`Kind::Uninitialised`] if one was not written in this width since its allocation.
     pub fn row(&self, lane: u32, column: u32, columns: usize, width: Width) -> Result<&[u32]> {
         let range = Self::range(lane, column, columns)?;
+        // All flags at once, because this is the path that vectorises.
+        let all = self.written[range.clone()].iter().fold(FULL, |all, flags| all & flags);
+        if all & width.flags() == width.flags() {
+            return Ok(&self.cells[range]);
+        }
         match self.written[range.clone()].iter().position(|&flags| flags & width.flags() != width.flags()) {
             None => Ok(&self.cells[range]),
             Some(at) => Fault::err(
                 Kind::Uninitialised,
                 format!("lane {lane}, column {} of Tensor Memory was never written", column + at as u32),
             ),
+        }
+    }
+
+    /// One cell of [`TensorMemory::row`].
+    #[inline]
+    fn cell(&self, lane: u32, column: u32, width: Width) -> Result<u32> {
+        let at = (lane * COLUMNS + column) as usize;
+        match (self.cells.get(at), self.written.get(at)) {
+            (Some(&value), Some(flags)) if flags & width.flags() == width.flags() => Ok(value),
+            _ => self.row(lane, column, 1, width).map(|row| row[0]),
         }
     }
 

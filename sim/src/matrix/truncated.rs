@@ -96,9 +96,15 @@ impl Truncated {
         for ((a, ea), c) in a.chunks_exact(k).zip(exponents.chunks_exact(k)).zip(c.chunks_exact_mut(n)) {
             for ((b, eb), c) in columns.chunks_exact(k).zip(of_columns.chunks_exact(k)).zip(c.chunks_mut(WIDTH)) {
                 let mut d = [0f32; WIDTH];
-                d[..c.len()].copy_from_slice(c);
+                match c.first_chunk::<WIDTH>() {
+                    Some(c) => d = *c,
+                    None => d[..c.len()].copy_from_slice(c),
+                }
                 if safe && self.block(a, ea, b, eb, &mut d, &largest_exponents, &scaled_sums) {
-                    c.copy_from_slice(&d[..c.len()]);
+                    match c.first_chunk_mut::<WIDTH>() {
+                        Some(c) => *c = d,
+                        None => c.copy_from_slice(&d[..c.len()]),
+                    }
                     continue;
                 }
                 for (j, c) in c.iter_mut().enumerate() {
@@ -232,42 +238,37 @@ mod inner {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     pub(super) fn largest_exponents_avx2(ea: &[i32], eb: &[Ints], most: &mut Ints) {
-        // SAFETY: the two halves of an array of 16.
-        let load = |ints: &Ints| unsafe {
-            [_mm256_loadu_si256(ints.as_ptr().cast()), _mm256_loadu_si256(ints.as_ptr().add(8).cast())]
-        };
-        let mut largest = load(most);
-        for (ea, eb) in ea.iter().zip(eb) {
-            let (ea, eb) = (_mm256_set1_epi32(*ea), load(eb));
-            largest = [0, 1].map(|i| _mm256_max_epi32(largest[i], _mm256_add_epi32(ea, eb[i])));
-        }
-        // SAFETY: as above.
+        // SAFETY: all pointers are to the halves of arrays of 16.
         unsafe {
-            _mm256_storeu_si256(most.as_mut_ptr().cast(), largest[0]);
-            _mm256_storeu_si256(most.as_mut_ptr().add(8).cast(), largest[1]);
+            let mut low = _mm256_loadu_si256(most.as_ptr().cast());
+            let mut high = _mm256_loadu_si256(most.as_ptr().add(8).cast());
+            for (ea, eb) in ea.iter().zip(eb) {
+                let ea = _mm256_set1_epi32(*ea);
+                low = _mm256_max_epi32(low, _mm256_add_epi32(ea, _mm256_loadu_si256(eb.as_ptr().cast())));
+                high = _mm256_max_epi32(high, _mm256_add_epi32(ea, _mm256_loadu_si256(eb.as_ptr().add(8).cast())));
+            }
+            _mm256_storeu_si256(most.as_mut_ptr().cast(), low);
+            _mm256_storeu_si256(most.as_mut_ptr().add(8).cast(), high);
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     pub(super) fn scaled_sums_avx2(a: &[f32], b: &[Floats], scales: &Floats) -> Ints {
-        // SAFETY: the two halves of an array of 16.
-        let load =
-            |floats: &Floats| unsafe { [_mm256_loadu_ps(floats.as_ptr()), _mm256_loadu_ps(floats.as_ptr().add(8))] };
-        let scales = load(scales);
-        let mut sums = [_mm256_setzero_si256(); 2];
-        for (a, b) in a.iter().zip(b) {
-            let (a, b) = (_mm256_set1_ps(*a), load(b));
-            sums = [0, 1].map(|i| {
-                let scaled = _mm256_mul_ps(_mm256_mul_ps(a, b[i]), scales[i]);
-                _mm256_add_epi32(sums[i], _mm256_cvttps_epi32(scaled))
-            });
-        }
         let mut out = [0; super::WIDTH];
-        // SAFETY: as above.
+        // SAFETY: all pointers are to the halves of arrays of 16.
         unsafe {
-            _mm256_storeu_si256(out.as_mut_ptr().cast(), sums[0]);
-            _mm256_storeu_si256(out.as_mut_ptr().add(8).cast(), sums[1]);
+            let (low, high) = (_mm256_loadu_ps(scales.as_ptr()), _mm256_loadu_ps(scales.as_ptr().add(8)));
+            let (mut low_sum, mut high_sum) = (_mm256_setzero_si256(), _mm256_setzero_si256());
+            for (a, b) in a.iter().zip(b) {
+                let a = _mm256_set1_ps(*a);
+                let low = _mm256_mul_ps(_mm256_mul_ps(a, _mm256_loadu_ps(b.as_ptr())), low);
+                let high = _mm256_mul_ps(_mm256_mul_ps(a, _mm256_loadu_ps(b.as_ptr().add(8))), high);
+                low_sum = _mm256_add_epi32(low_sum, _mm256_cvttps_epi32(low));
+                high_sum = _mm256_add_epi32(high_sum, _mm256_cvttps_epi32(high));
+            }
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), low_sum);
+            _mm256_storeu_si256(out.as_mut_ptr().add(8).cast(), high_sum);
         }
         out
     }

@@ -147,7 +147,7 @@ impl TensorMemory {
         let width = if access.packed { Width::Low } else { Width::Full };
         let mut half = 0;
         access.for_each(address, warp, |register, t, lane, column| {
-            let value = self.row(lane, column, 1, width)?[0];
+            let value = self.cell(lane, column, width)?;
             if access.packed {
                 registers[register][t] |= (value & 0xFFFF) << (16 * half);
                 half ^= 1;

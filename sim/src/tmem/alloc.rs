@@ -28,6 +28,14 @@ impl Allocator {
         self.allocations.iter().find(holds).map(|&(.., cta)| cta)
     }
 
+    /// Whether one allocation of the CTA has all these columns.
+    pub(super) fn holds(&self, cta: u32, column: u32, columns: u32) -> bool {
+        let holds = |&(first, held, owner): &(u32, u32, u32)| {
+            owner == cta && first <= column && column + columns <= first + held
+        };
+        self.allocations.iter().any(holds)
+    }
+
     /// First column from `from` on at which `columns` are free.
     fn free(&self, from: u32, columns: u32) -> Option<u32> {
         let clash =
