@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Case, check, run, threads};
+use common::{Case, case, check, run, threads};
 use cudasim::error::Kind;
 
 /// D[128 x 16] = A[128 x 16] B[16 x 16] with all elements of A and B 1, then D's first 8 columns to `out`.
@@ -74,7 +74,7 @@ fn product(changes: &[(&str, &str)]) -> Case {
     for (name, part) in changes.iter().chain(&PARTS) {
         text = text.replace(name, part);
     }
-    Case { shape: threads(128), text: text.replace("LAST", "").leak(), swizzle: 3, target: "sm_100a" }
+    Case { target: "sm_100a", ..case(threads(128), text.replace("LAST", "").leak()) }
 }
 
 #[test]

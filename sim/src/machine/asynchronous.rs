@@ -6,6 +6,7 @@ use super::clock::{Epoch, Knowledge};
 use super::global::Access;
 use super::shared::{Proxy, Who};
 use super::state::Cluster;
+use crate::clc::RESPONSE_BYTES;
 use crate::error::{Fault, Kind, Result};
 use crate::tma::{ReduceOp, ReduceType};
 
@@ -45,6 +46,11 @@ pub enum Action {
         to: u32,
         bytes: u32,
         reduce: Option<(ReduceOp, ReduceType)>,
+    },
+    /// Answers a request to withdraw a cluster.
+    Respond {
+        offset: u32,
+        targets: Vec<Target>,
     },
     /// Reads the source of a store.
     StoreRead {
@@ -132,6 +138,14 @@ impl Machine<'_> {
                 self.counters.bulk_loaded += u64::from(bytes);
                 for target in targets {
                     self.signal(cluster, target, bytes)?;
+                }
+            }
+            Action::Respond { offset, targets } => {
+                let choice = self.random.below(1 << 20);
+                let response = self.waiting.cancel(choice).encode();
+                for target in targets {
+                    write_shared(cluster, target.cta, offset, &response, true, who(target.epoch))?;
+                    self.signal(cluster, target, RESPONSE_BYTES)?;
                 }
             }
             Action::Cluster { from, target, to, bytes, reduce } => {

@@ -9,6 +9,7 @@ mod clock;
 mod counters;
 mod exchange;
 mod global;
+mod launch_control;
 mod mbarriers;
 mod random;
 mod report;
@@ -85,6 +86,8 @@ pub struct Machine<'m> {
     pub operations: u64,
     /// Some access to global memory synchronised clusters in a way that is not tracked.
     pub global_order: bool,
+    /// Clusters that have not started.
+    pub waiting: Clusters,
 }
 
 /// Runs a launch to its end.
@@ -101,14 +104,14 @@ pub fn run(launch: &Launch, memory: &mut Global, seed: u64) -> Result<Counters> 
         counters: Counters::default(),
         operations: 0,
         global_order: false,
+        waiting: Clusters::new(launch.grid, launch.cluster)?,
     };
-    let mut waiting = Clusters::new(launch.grid, launch.cluster)?;
     let limit = (launch.multiprocessors / launch.cluster_size()).max(1) as usize;
     let mut residents: Vec<Cluster> = Vec::new();
     let mut number = 0;
     loop {
         while residents.len() < limit
-            && let Some(index) = waiting.start()
+            && let Some(index) = machine.waiting.start()
         {
             residents.push(machine.start(index, number));
             number += 1;

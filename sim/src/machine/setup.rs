@@ -47,6 +47,7 @@ impl Machine<'_> {
                 warps: Vec::new(),
                 warpgroups: Vec::new(),
                 tensor: Default::default(),
+                requests: Default::default(),
                 free_registers: 0,
                 live_warps: launch.warps(),
                 exited: false,

@@ -179,6 +179,7 @@ pub struct Cta {
     pub warps: Vec<Option<Warp>>,
     pub warpgroups: Vec<Warpgroup>,
     pub tensor: TensorState,
+    pub requests: crate::clc::Requests,
     pub free_registers: i64,
     pub live_warps: u32,
     pub exited: bool,

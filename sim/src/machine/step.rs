@@ -285,6 +285,14 @@ impl Machine<'_> {
                 }
                 warp.set(*d, mask, &out)?;
             }
+            Op::Split { d, s, bits } if *bits == 64 => {
+                for (half, d) in d.iter().enumerate() {
+                    let value = *warp.get(s + half as u32, mask)?;
+                    if let Some(d) = d {
+                        warp.set(*d, mask, &value)?;
+                    }
+                }
+            }
             Op::Split { d, s, bits } => {
                 let value = *warp.get(*s, mask)?;
                 for (part, d) in d.iter().enumerate() {
@@ -349,6 +357,9 @@ impl Machine<'_> {
                 self.copy_async(cluster, warp, mask, op)?;
             }
             Op::PrefetchMap { address, offset } => self.prefetch_map(warp, mask, *address, *offset)?,
+            Op::TryCancel { .. } | Op::IsCanceled { .. } | Op::FirstCtaid { .. } => {
+                self.launch_control(cluster, warp, mask, op)?;
+            }
             Op::Tensor(op) => return self.tensor(cluster, warp, mask, op),
             Op::TensorWait { load } => {
                 if let Some(wait) = self.together(warp, mask, u32::MAX) {

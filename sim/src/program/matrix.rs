@@ -18,9 +18,36 @@ pub fn decode(d: &mut Decoder, p: &Parts) -> Result<Option<Op>> {
             _ => return unsupported(p.opcode),
         },
         "tcgen05" => return tensor(d, p).map(Some),
-        "clusterlaunchcontrol" | "mma" | "wmma" => return unsupported(p.opcode),
+        "clusterlaunchcontrol" => launch_control(d, p)?,
+        "mma" | "wmma" => return unsupported(p.opcode),
         _ => return Ok(None),
     }))
+}
+
+fn launch_control(d: &mut Decoder, p: &Parts) -> Result<Op> {
+    let axis = p.modes.0.iter().find_map(|m| m.strip_prefix("get_first_ctaid::"));
+    match () {
+        () if p.has("try_cancel") => Ok(Op::TryCancel {
+            all: p.has("multicast::cluster::all"),
+            response: d.address(p.operand(0)?)?,
+            barrier: d.address(p.operand(1)?)?,
+        }),
+        () if p.has("is_canceled") => {
+            Ok(Op::IsCanceled { p: d.predicate(p.operand(0)?)?.0, s: d.value(p.operand(1)?, Type::B128)? })
+        }
+        () if p.has("get_first_ctaid") => {
+            let list = d.destinations(p.operand(0)?)?;
+            let axes = list.iter().zip(0..3).filter_map(|(slot, axis)| slot.map(|slot| (slot, axis))).collect();
+            Ok(Op::FirstCtaid { d: axes, s: d.value(p.operand(1)?, Type::B128)? })
+        }
+        () => match axis.and_then(|axis| ["x", "y", "z"].iter().position(|a| *a == axis)) {
+            Some(axis) => {
+                let slot = d.destination(p.operand(0)?)?;
+                Ok(Op::FirstCtaid { d: Box::new([(slot, axis as u8)]), s: d.value(p.operand(1)?, Type::B128)? })
+            }
+            None => unsupported(p.opcode),
+        },
+    }
 }
 
 fn tensor(d: &mut Decoder, p: &Parts) -> Result<Op> {

@@ -440,6 +440,21 @@ pub enum Op {
         address: Slot,
         offset: i64,
     },
+    /// `clusterlaunchcontrol.try_cancel`; `all`: the whole cluster learns of it.
+    TryCancel {
+        all: bool,
+        response: (Slot, i64),
+        barrier: (Slot, i64),
+    },
+    IsCanceled {
+        p: Pred,
+        s: Slot,
+    },
+    /// Elements of the first CTA's index, with their axes.
+    FirstCtaid {
+        d: Box<[(Slot, u8)]>,
+        s: Slot,
+    },
     Wgmma(Box<Wgmma>),
     Tensor(Box<TensorOp>),
     TensorWait {
