@@ -91,8 +91,9 @@ impl Truncated {
         }
         let of_columns: Vec<Ints> = columns.iter().map(|row| row.map(|x| exponent(x, self.min_exponent_b))).collect();
         let most = |exponents: &[i32]| exponents.iter().copied().max().unwrap_or(ZERO);
-        // Infinity and NaN have the largest exponent of all.
-        let safe = most(&exponents) + most(of_columns.as_flattened()) <= *SAFE.end();
+        let (most_a, most_b) = (most(&exponents), most(of_columns.as_flattened()));
+        // Infinity and NaN have the exponent 128; times zero they would pass for small.
+        let safe = most_a.max(most_b) < 128 && most_a + most_b <= *SAFE.end();
         for ((a, ea), c) in a.chunks_exact(k).zip(exponents.chunks_exact(k)).zip(c.chunks_exact_mut(n)) {
             for ((b, eb), c) in columns.chunks_exact(k).zip(of_columns.chunks_exact(k)).zip(c.chunks_mut(WIDTH)) {
                 let mut d = [0f32; WIDTH];
@@ -329,6 +330,9 @@ mod tests {
         assert_eq!(sum(BF16, [f32::INFINITY, 1.0], 1.0), f32::INFINITY);
         assert!(sum(BF16, [f32::INFINITY, f32::NEG_INFINITY], 1.0).is_nan());
         assert_eq!(sum(BF16, [f32::MAX, f32::MAX], 0.0), f32::INFINITY);
+        let mut zeros = [1.0; 16];
+        BF16.multiply(16, 1, &[f32::INFINITY], &[0.0; 16], &mut zeros);
+        assert!(zeros.iter().all(|d| d.is_nan()));
         let f16 = Truncated { result: Rounded::F16, ..BF16 };
         assert_eq!(sum(f16, [2048.0, 1.0], 0.0), 2048.0);
         assert_eq!(sum(f16, [2050.0, 1.0], 0.0), 2052.0);
