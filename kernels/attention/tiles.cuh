@@ -5,18 +5,18 @@
 
 namespace jfa {
 
-// Tensor maps see a jagged tensor as rows that end at kRaggedEnd, so that boxes are clipped at the end of a sequence:
-// row r of a sequence of length n that ends at row e of the tensor has the coordinates (kRaggedEnd - n + r, e).
-constexpr int32_t kRaggedEnd = 1 << 30;
+// Tensor maps see a jagged tensor as rows that end at `ragged_end`, no less than the longest sequence, so that boxes
+// are clipped at the end of a sequence: row r of a sequence of length n that ends at row e of the tensor has the
+// coordinates (ragged_end - n + r, e).
 
 // One forward tile, as it lies in shared memory.
 struct alignas(16) ForwardTile {
   int32_t keys;       // keys to visit; 0 ends the list
-  int32_t begin_key;  // first of them
+  int32_t new_q;      // 1: another Q block than the tile before
+  int32_t begin_key;  // first of the keys
   int32_t row;        // first query
   int32_t diagonal;   // key on the diagonal of query 0
   int32_t head;       // query head
-  int32_t new_q;      // 1: another Q block than the tile before
   int32_t rows;       // queries from `row` to the end of the sequence
   int32_t kv_row;     // ragged coordinates of the first key
   int32_t kv_end;
@@ -43,9 +43,9 @@ __device__ __forceinline__ ForwardTile forward_tile(const ForwardParams& p, uint
   t.diagonal = p.mask.diagonal(len_q, len_kv);
   t.begin_key = p.mask.begin_key(t.row, t.diagonal);
   t.keys = p.mask.end_key(min(t.row + block_m, len_q) - 1, t.diagonal, len_kv) - t.begin_key;
-  t.kv_row = kRaggedEnd - len_kv + t.begin_key;
+  t.kv_row = p.ragged_end - len_kv + t.begin_key;
   t.kv_end = static_cast<int32_t>(seq.begin_kv) + len_kv;
-  t.q_row = kRaggedEnd - len_q + t.row;
+  t.q_row = p.ragged_end - len_q + t.row;
   t.q_end = static_cast<int32_t>(seq.begin_q) + len_q;
   t.o_end = static_cast<int32_t>(seq.begin_o) + len_q;
   t.lse = seq.begin_o * p.lse_begin_scale + t.head * p.lse_head_stride + t.row;

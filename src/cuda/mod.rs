@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use driver::{Buffer, Gpu, Kernel, Launch};
 use params::{ForwardParams, ForwardSchedule, Mask, PlanParams, UNBOUNDED};
 pub use params::{PlanState, Sequence};
-use tensor_map::TensorMap;
+use tensor_map::{Shape, TensorMap};
 
 use crate::error::{Error, Result, Status};
 use crate::plan::{Backward, Batch, Extent, Forward, Info, Phase, Scheduler};
@@ -229,15 +229,19 @@ impl Plan {
             self.gpu.check_pointer(name, pointer)?;
         }
         self.gpu.check_pointer("lse", args.lse.cast())?;
-        let map = |tensor, heads, rows| TensorMap::jagged(problem.dtype, tensor, heads, problem.head_dim, rows);
+        let ragged_end = problem.limits.seqlen_q.max(problem.limits.seqlen_kv).max(1);
+        let map = |tensor, rows, heads, box_rows| {
+            let shape = Shape { rows, heads, head_dim: problem.head_dim, ragged_end };
+            TensorMap::jagged(problem.dtype, tensor, &shape, box_rows)
+        };
         let block_n = self.forward.block_n as u32;
         // Without rows of K there is no tile, and any valid map will do.
         let (k, v) = if extent.total_kv == 0 { (&args.o, &args.o) } else { (&args.k, &args.v) };
         let maps = [
-            map(&args.q, problem.heads_q, sm90::FORWARD_BLOCK_M as u32)?,
-            map(k, problem.heads_kv, block_n)?,
-            map(v, problem.heads_kv, block_n)?,
-            map(&args.o, problem.heads_q, sm90::FORWARD_STORE_ROWS)?,
+            map(&args.q, extent.total_q, problem.heads_q, sm90::FORWARD_BLOCK_M as u32)?,
+            map(k, extent.total_kv, problem.heads_kv, block_n)?,
+            map(v, extent.total_kv, problem.heads_kv, block_n)?,
+            map(&args.o, extent.total_o, problem.heads_q, sm90::FORWARD_STORE_ROWS)?,
         ];
         let params = ForwardParams {
             schedule: ForwardSchedule {
@@ -259,7 +263,7 @@ impl Plan {
             panel_boxes: tensor_map::panel_boxes(problem.head_dim),
             broadcast_q: problem.broadcast_q.into(),
             lse_begin_scale: if problem.broadcast_q { problem.heads_q } else { 1 },
-            padding: 0,
+            ragged_end: ragged_end as i32,
             lse_head_stride: if problem.broadcast_q { problem.limits.seqlen_q } else { extent.total_o },
             o_row_stride: args.o.row_stride,
             o_head_stride: args.o.head_stride,

@@ -121,7 +121,7 @@ pub(super) struct ForwardParams {
     pub panel_boxes: i32,
     pub broadcast_q: i32,
     pub lse_begin_scale: i32,
-    pub padding: i32,
+    pub ragged_end: i32,
     pub lse_head_stride: i64,
     pub o_row_stride: i64,
     pub o_head_stride: i64,

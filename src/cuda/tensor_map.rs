@@ -9,15 +9,25 @@ use crate::error::Result;
 use crate::plan::Tensor;
 use crate::problem::Dtype;
 
-/// Row coordinate at which every sequence ends; see `kernels/attention/tiles.cuh`.
-const RAGGED_END: i64 = 1 << 30;
-
 /// Columns of a panel: one swizzle atom of 128 bytes.
 const PANEL: i32 = 64;
 
 /// Boxes that hold all columns of a block of rows.
 pub(super) fn panel_boxes(head_dim: i32) -> i32 {
     if head_dim % PANEL == 0 { 1 } else { (head_dim + PANEL - 1) / PANEL }
+}
+
+/// Shape of a jagged tensor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Rows of all sequences.
+    pub rows: i64,
+    /// Heads.
+    pub heads: i32,
+    /// Elements of one head's row.
+    pub head_dim: i32,
+    /// Row coordinate at which every sequence ends: no less than the longest one.
+    pub ragged_end: i64,
 }
 
 /// A tensor map, aligned as the driver and the kernels' parameters want it.
@@ -30,18 +40,20 @@ impl TensorMap {
     /// panels, else one panel.
     ///
     /// Its dimensions are (column, row, panel, head, end): the last has the stride of a row, and the base lies
-    /// `RAGGED_END` rows ahead of the tensor, so that the row coordinate can count towards the end of a sequence, where
-    /// boxes are clipped. Panels are a dimension of their own only if they are whole; else the columns are clipped too.
-    pub(super) fn jagged(dtype: Dtype, tensor: &Tensor, heads: i32, head_dim: i32, box_rows: u32) -> Result<Self> {
+    /// `ragged_end` rows ahead of the tensor, so that the row coordinate can count towards the end of a sequence, where
+    /// boxes are clipped; see `kernels/attention/tiles.cuh`. Panels are a dimension of their own only if they are whole;
+    /// else the columns are clipped too.
+    pub(super) fn jagged(dtype: Dtype, tensor: &Tensor, shape: &Shape, box_rows: u32) -> Result<Self> {
+        let &Shape { rows, heads, head_dim, ragged_end } = shape;
         let size = dtype.size() as i64;
         let (row, head) = (tensor.row_stride * size, tensor.head_stride * size);
         let kind = match dtype {
             Dtype::Fp16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
             _ => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
         };
-        let base = (tensor.data as i64).wrapping_sub(row.wrapping_mul(RAGGED_END));
+        let base = (tensor.data as i64).wrapping_sub(row.wrapping_mul(ragged_end));
         let (columns, panels) = if head_dim % PANEL == 0 { (PANEL, head_dim / PANEL) } else { (head_dim, 1) };
-        let dimensions = [columns as u64, RAGGED_END as u64, panels as u64, heads as u64, i32::MAX as u64];
+        let dimensions = [columns as u64, ragged_end as u64, panels as u64, heads as u64, rows as u64 + 1];
         let strides = [row as u64, PANEL as u64 * size as u64, head as u64, row as u64];
         let (boxes, steps) = ([PANEL as u32, box_rows, panels as u32, 1, 1], [1; 5]);
         let mut map = MaybeUninit::<sys::CUtensorMap>::uninit();

@@ -27,9 +27,10 @@ struct Consumer {
   float max0, max1, sum0, sum1;      // reference and sum of exponentials of the two rows
   float rescale0 = 1, rescale1 = 1;  // factors of O after a change of reference
   Ring<C::kSlots> slot;
-  uint32_t count = 0;    // tiles before the one whose scores are computed
+  uint32_t count = ~0u;  // the tile whose scores are computed
   uint32_t q_count = 0;  // Q blocks taken
   int keys = 0;          // of the tile
+  int next_keys = 0, next_new_q = 0;
   int left = 0;          // blocks of the tile still to come
   int accumulate = 0;    // O holds earlier blocks of its tile
   bool short_p = false;  // P has kTailN keys
@@ -68,14 +69,22 @@ struct Consumer {
     return index;
   }
 
-  // Takes the next tile of the list, and its Q if it is another one; false at the end.
+  // Looks at the tile after `count`, early enough that nothing waits for it.
+  JFA_INLINE void peek() {
+    const uint32_t next = count + 1;
+    ptx::mbarrier_wait(shared.tile_full(next % C::kTiles), next / C::kTiles % 2);
+    const auto* header = static_cast<const int2*>(__cvta_shared_to_generic(shared.tile(next % C::kTiles)));
+    next_keys = uniform(header->x);
+    next_new_q = uniform(header->y);
+  }
+
+  // Goes to the tile that `peek` has seen, and takes its Q if it is another one; false at the end of the list.
   JFA_INLINE bool next_tile() {
-    ptx::mbarrier_wait(shared.tile_full(count % C::kTiles), count / C::kTiles % 2);
-    const ForwardTile& t = tile(count);
-    keys = uniform(t.keys);
+    ++count;
+    keys = next_keys;
     if (keys == 0) return false;
     left = (keys - 1) / kN;
-    if (uniform(t.new_q)) {
+    if (next_new_q) {
       if (q_count > 0) arrive(shared.q_empty((q_count - 1) % C::kQBuffers));  // every product with it is complete
       ptx::mbarrier_wait(shared.q_full(q_count % C::kQBuffers), q_count / C::kQBuffers % 2);
       ++q_count;
@@ -279,6 +288,7 @@ struct Consumer {
       ptx::bar_sync(kFirstBarrier + C::kWarpgroups + warpgroup, 128);
       const int q_row = uniform(t.q_row) + warpgroup * 64, head = uniform(t.head), end = uniform(t.o_end);
       if (leader && warpgroup * 64 < rows) {
+#pragma unroll 1
         for (int box = 0; box < p.panel_boxes; ++box) {
           ptx::tma_store(map_o, buffer + box * C::kPanelO, box * 64, q_row, 0, head, end);
         }
@@ -307,6 +317,7 @@ struct Consumer {
     float s[kKeys / 2];
     const int k = wait_slot();
     issue_scores<kKeys>(s, k);
+    if (left == 0) peek();
     ptx::wgmma_wait_group<0>();
     arrive(shared.slot_empty(k));
     if (needs_mask(left)) mask<kKeys>(s, left);
@@ -333,6 +344,7 @@ struct Consumer {
     issue_scores<kKeys>(s, k);
     const int v = issue_output(prob);
     pass_turn();
+    if (left == 0) peek();
     ptx::wgmma_wait_group<1>();
     arrive(shared.slot_empty(k));
     const float m0 = max0, m1 = max1, l0 = sum0, l1 = sum1;
@@ -355,9 +367,9 @@ struct Consumer {
     issue_scores<kN>(s, k);
     const int v = issue_output(prob);
     pass_turn();
+    if (--left == 0) peek();
     ptx::wgmma_wait_group<1>();
     arrive(shared.slot_empty(k));
-    --left;
     const bool masked = C::kMask && needs_mask(left);
     // Any reference is exact as long as nothing overflows: the one of earlier blocks is tried first.
     bool exact = !C::kOptimistic || masked;
@@ -388,7 +400,6 @@ struct Consumer {
       proceed(prob, next);
       return true;
     }
-    ++count;
     if (!next_tile()) {
       const int v = issue_output(prob);
       ptx::wgmma_wait_group<0>();
@@ -405,6 +416,7 @@ struct Consumer {
   }
 
   JFA_INLINE void run() {
+    peek();
     if (!next_tile()) return;
     uint32_t p0[kN / 4], p1[kN / 4];
     if (C::kWarpgroups == 2 && warpgroup == 1) pass_turn();

@@ -12,6 +12,7 @@ __device__ __forceinline__ void forward(const CUtensorMap& map_q, const CUtensor
   const ForwardShared<C> shared{static_cast<uint32_t>(__cvta_generic_to_shared(memory))};
   auto* tiles = reinterpret_cast<ForwardTile*>(memory + C::kOffsetTiles);
   if (threadIdx.x == 0) {
+    for (const CUtensorMap* map : {&map_q, &map_k, &map_v, &map_o}) ptx::prefetch_tensor_map(*map);
     for (int i = 0; i < C::kSlots; ++i) {
       ptx::mbarrier_init(shared.slot_full(i), 1);
       ptx::mbarrier_init(shared.slot_empty(i), 4 * C::kWarpgroups);
