@@ -4,7 +4,7 @@ use super::Machine;
 use super::access::Place;
 use super::asynchronous::{Action, Issuer, Pending, Piece, Target, shared_place};
 use super::clock::Epoch;
-use super::shared::swizzle_number;
+use super::shared::{Proxy, Who, swizzle_number};
 use super::state::{Cluster, PendingCopy, Wait, Warp};
 use super::step::{Flow, lanes};
 use crate::error::{Fault, Kind, Result};
@@ -241,12 +241,25 @@ impl Machine<'_> {
                 warp.copies = rest;
                 let arrived: Vec<PendingCopy> = arrived;
                 for copy in arrived {
-                    let place = Place::Shared(warp.cta, copy.offset);
-                    self.write(cluster, warp, copy.lane, place, false, &copy.data[..copy.bytes])?;
+                    self.copy_arrived(cluster, warp, &copy)?;
                 }
             }
             _ => {}
         }
+        Ok(())
+    }
+
+    /// The copies belong to the generic proxy, yet compilers hand them to wgmma without a proxy fence, and hardware obeys:
+    /// they are recorded as if they needed none.
+    fn copy_arrived(&mut self, cluster: &mut Cluster, warp: &Warp, copy: &PendingCopy) -> Result<()> {
+        let who = Who { epoch: warp.epoch(), knows: &warp.knows, proxy: Proxy::Async, atomic: false, swizzle: 0 };
+        let agents = &cluster.agents;
+        let target = &mut cluster.ctas[warp.cta];
+        let bytes = copy.bytes as u32;
+        target.mbarriers.check_access(copy.offset, bytes)?;
+        target.shared.note_write(copy.offset, bytes, who, &|e| agents[e.agent() as usize].clone())?;
+        target.shared.bytes[copy.offset as usize..][..copy.bytes].copy_from_slice(&copy.data[..copy.bytes]);
+        target.shared.mark_written(copy.offset, bytes, true);
         Ok(())
     }
 }

@@ -34,7 +34,9 @@ impl Machine<'_> {
         let mut out: Lanes = [0; 32];
         match op {
             Op::Shuffle { mode, d, p, s, b, c, .. } => {
-                let (value, b, c) = (*warp.get(*s, mask)?, warp.get(*b, mask)?, warp.get(*c, mask)?);
+                let (known, value) = (warp.having(*s, mask)?, warp.registers[*s as usize]);
+                let (b, c) = (warp.get(*b, mask)?, warp.get(*c, mask)?);
+                let mut valid = 0;
                 let mut inside = 0;
                 for lane in lanes(mask) {
                     let (b, c) = (b[lane] as u32 & 31, c[lane] as u32);
@@ -56,8 +58,9 @@ impl Machine<'_> {
                         );
                     }
                     out[lane] = value[source];
+                    valid |= (known >> source & 1) << lane;
                 }
-                warp.set(*d, mask, &out)?;
+                warp.set_some(*d, mask, &out, valid)?;
                 if let Some(p) = p {
                     warp.set_predicate(*p, mask, inside);
                 }

@@ -105,7 +105,7 @@ impl Shared {
         for index in first..=last {
             let word = &mut self.words[index as usize];
             if word.writer != who.epoch && !word.writer.never() && word.bytes & mask(offset, bytes, index) != 0 {
-                ordered(word.writer, word.generic, word.atomic, index, who, "written", name)?;
+                ordered(word.writer, word.generic, word.atomic, index, who, false, name)?;
             }
             if word.swizzle != 0 && who.swizzle != 0 && word.swizzle != who.swizzle {
                 return Fault::err(
@@ -149,7 +149,7 @@ impl Shared {
                 && word.bytes & bytes != 0
                 && !(word.atomic && who.atomic)
             {
-                ordered(word.writer, word.generic, word.atomic, index, who, "written", name)?;
+                ordered(word.writer, word.generic, word.atomic, index, who, true, name)?;
             }
             // Sub-word neighbours share an entry, so only whole words are checked against readers.
             if bytes == 15 {
@@ -192,18 +192,19 @@ fn ordered(
     atomic: bool,
     index: u32,
     who: Who,
-    what: &str,
+    overwrites: bool,
     name: &dyn Fn(Epoch) -> String,
 ) -> Result<()> {
     let own = epoch.agent() == who.epoch.agent();
     if !(own || who.knows.all.covers(epoch) || atomic && who.atomic) {
-        return race(epoch, index, what, name);
+        return race(epoch, index, "written", name);
     }
-    if generic && who.proxy == Proxy::Async && !who.knows.fenced.covers(epoch) {
+    // A copy over what was written generically is ordered by what orders the accesses, as compilers rely on.
+    if !overwrites && generic && who.proxy == Proxy::Async && !who.knows.fenced.covers(epoch) {
         return Fault::err(
             Kind::MissingProxyFence,
             format!(
-                "shared offset {:#x} was {what} through the generic proxy by {}, and no fence.proxy.async lies between",
+                "shared offset {:#x} was written through the generic proxy by {}, and no fence.proxy.async lies between",
                 4 * index,
                 name(epoch)
             ),

@@ -39,6 +39,34 @@ impl Warp {
         Ok(&self.registers[slot as usize])
     }
 
+    /// The lanes of `mask` in which a register has a value. Computing with what has none is no fault yet: compilers do
+    /// so in lanes whose results nobody uses. It becomes one where it decides something or leaves the warp.
+    pub fn having(&self, slot: Slot, mask: u32) -> Result<u32> {
+        let valid = self.valid[slot as usize];
+        if mask & !valid != 0 && self.busy[slot as usize] != 0 {
+            return self.missing(slot, mask);
+        }
+        Ok(valid)
+    }
+
+    /// As `set`, but only `valid` lanes get a value.
+    pub fn set_some(&mut self, slot: Slot, mask: u32, value: &Lanes, valid: u32) -> Result<()> {
+        self.set(slot, mask, value)?;
+        self.valid[slot as usize] &= valid | !mask;
+        Ok(())
+    }
+
+    /// A predicate in the lanes that have one, and these.
+    pub fn predicate_having(&self, (p, negate): (Pred, bool)) -> (u32, u32) {
+        let at = p as usize;
+        (if negate { !self.predicates[at] } else { self.predicates[at] }, self.predicates_valid[at])
+    }
+
+    pub fn set_predicate_some(&mut self, p: Pred, mask: u32, value: u32, valid: u32) {
+        self.set_predicate(p, mask, value);
+        self.predicates_valid[p as usize] &= valid | !mask;
+    }
+
     #[cold]
     fn missing<T>(&self, slot: Slot, mask: u32) -> Result<T> {
         if self.busy[slot as usize] != 0 {
@@ -195,21 +223,17 @@ impl Machine<'_> {
         let mut out: Lanes = [0; 32];
         match op {
             Op::Map { f, d, s, count } => {
+                let mut valid = u32::MAX;
                 for &source in &s[..usize::from(*count)] {
-                    warp.get(source, mask)?;
+                    valid &= warp.having(source, mask)?;
                 }
                 let [a, b, c] = s.map(|slot| &warp.registers[slot as usize]);
                 f(&mut out, a, b, c);
-                warp.set(*d, mask, &out)?;
+                warp.set_some(*d, mask, &out, valid)?;
             }
             Op::Move { d, s } => {
-                // Copying what has no value is not yet a use of it; compilers do so with undefined values.
-                if warp.busy[*s as usize] != 0 {
-                    warp.get(*s, mask)?;
-                }
-                let (value, valid) = (warp.registers[*s as usize], warp.valid[*s as usize]);
-                warp.set(*d, mask, &value)?;
-                warp.valid[*d as usize] &= valid | !mask;
+                let (valid, value) = (warp.having(*s, mask)?, warp.registers[*s as usize]);
+                warp.set_some(*d, mask, &value, valid)?;
             }
             Op::Move128 { d, s } => {
                 for half in 0..2 {
@@ -225,57 +249,55 @@ impl Machine<'_> {
                 warp.set(*d, mask, &[value; 32])?;
             }
             Op::Select { d, a, b, p, negate } => {
-                let choice = warp.predicate((*p, *negate), mask)?;
-                let (va, vb) = (&warp.registers[*a as usize], &warp.registers[*b as usize]);
+                let (choice, known) = warp.predicate_having((*p, *negate));
+                let valid = known & (choice & warp.having(*a, mask)? | !choice & warp.having(*b, mask)?);
+                let (a, b) = (&warp.registers[*a as usize], &warp.registers[*b as usize]);
                 for lane in 0..32 {
-                    out[lane] = if choice >> lane & 1 == 1 { va[lane] } else { vb[lane] };
+                    out[lane] = if choice >> lane & 1 == 1 { a[lane] } else { b[lane] };
                 }
-                if warp.busy[*a as usize] != 0 || warp.busy[*b as usize] != 0 {
-                    warp.get(*a, mask)?;
-                    warp.get(*b, mask)?;
-                }
-                let valid = choice & warp.valid[*a as usize] | !choice & warp.valid[*b as usize];
-                warp.set(*d, mask, &out)?;
-                warp.valid[*d as usize] &= valid | !mask;
+                warp.set_some(*d, mask, &out, valid)?;
             }
             Op::Compare { f, p, q, a, b, combine } => {
-                let mut result = f(warp.get(*a, mask)?, warp.get(*b, mask)?);
+                let mut valid = warp.having(*a, mask)? & warp.having(*b, mask)?;
+                let mut result = f(&warp.registers[*a as usize], &warp.registers[*b as usize]);
                 let mut other = !result;
                 if let Some((op, c, negate)) = combine {
-                    let c = warp.predicate((*c, *negate), mask)?;
+                    let (c, known) = warp.predicate_having((*c, *negate));
+                    valid = op.decided((result, valid), (c, known));
                     (result, other) = (op.apply(result, c), op.apply(other, c));
                 }
-                if let Some(p) = p {
-                    warp.set_predicate(*p, mask, result);
-                }
-                if let Some(q) = q {
-                    warp.set_predicate(*q, mask, other);
+                for (p, value) in [(p, result), (q, other)] {
+                    if let Some(p) = p {
+                        warp.set_predicate_some(*p, mask, value, valid);
+                    }
                 }
             }
             Op::Logic { op, d, a, b } => {
-                let value = op.apply(warp.predicate(*a, mask)?, warp.predicate(*b, mask)?);
-                warp.set_predicate(*d, mask, value);
+                let (a, b) = (warp.predicate_having(*a), warp.predicate_having(*b));
+                warp.set_predicate_some(*d, mask, op.apply(a.0, b.0), op.decided(a, b));
             }
             Op::SetPredicate { d, s } => {
-                let value = match s {
-                    Ok(p) => warp.predicate(*p, mask)?,
-                    Err(value) => u32::from(*value).wrapping_neg(),
+                let (value, valid) = match s {
+                    Ok(p) => warp.predicate_having(*p),
+                    Err(value) => (u32::from(*value).wrapping_neg(), u32::MAX),
                 };
-                warp.set_predicate(*d, mask, value);
+                warp.set_predicate_some(*d, mask, value, valid);
             }
             Op::ConvertValue { c, d, a, b } => {
-                let (va, vb) = (warp.get(*a, mask)?, warp.get(*b, mask)?);
+                let valid = warp.having(*a, mask)? & warp.having(*b, mask)?;
+                let (a, b) = (&warp.registers[*a as usize], &warp.registers[*b as usize]);
                 for lane in lanes(mask) {
-                    out[lane] = c.apply(va[lane], vb[lane]);
+                    out[lane] = c.apply(a[lane], b[lane]);
                 }
-                warp.set(*d, mask, &out)?;
+                warp.set_some(*d, mask, &out, valid)?;
             }
             Op::Lop3 { d, s, table } => {
-                let [a, b, c] = [warp.get(s[0], mask)?, warp.get(s[1], mask)?, warp.get(s[2], mask)?];
+                let valid = warp.having(s[0], mask)? & warp.having(s[1], mask)? & warp.having(s[2], mask)?;
+                let [a, b, c] = s.map(|slot| &warp.registers[slot as usize]);
                 for lane in 0..32 {
                     out[lane] = lop3(a[lane] as u32, b[lane] as u32, c[lane] as u32, *table).into();
                 }
-                warp.set(*d, mask, &out)?;
+                warp.set_some(*d, mask, &out, valid)?;
             }
             Op::Insert { d, a, b, position, length, bits } => {
                 let [a, b] = [warp.get(*a, mask)?, warp.get(*b, mask)?];
@@ -294,13 +316,13 @@ impl Machine<'_> {
                 }
             }
             Op::Split { d, s, bits } => {
-                let value = *warp.get(*s, mask)?;
+                let (valid, value) = (warp.having(*s, mask)?, warp.registers[*s as usize]);
                 for (part, d) in d.iter().enumerate() {
                     let Some(d) = d else { continue };
                     for lane in 0..32 {
                         out[lane] = value[lane] >> (*bits * part as u32) & u64::MAX >> (64 - bits);
                     }
-                    warp.set(*d, mask, &out)?;
+                    warp.set_some(*d, mask, &out, valid)?;
                 }
             }
             Op::Join { d, s, bits } if *bits == 64 => {
@@ -310,13 +332,15 @@ impl Machine<'_> {
                 }
             }
             Op::Join { d, s, bits } => {
+                let mut valid = u32::MAX;
                 for (part, s) in s.iter().enumerate() {
-                    let value = warp.get(*s, mask)?;
+                    valid &= warp.having(*s, mask)?;
+                    let value = &warp.registers[*s as usize];
                     for lane in 0..32 {
                         out[lane] |= (value[lane] & u64::MAX >> (64 - bits)) << (*bits * part as u32);
                     }
                 }
-                warp.set(*d, mask, &out)?;
+                warp.set_some(*d, mask, &out, valid)?;
             }
             Op::Nop | Op::GridWait => {}
             Op::Trap => return Fault::err(Kind::Trap, "the program traps"),

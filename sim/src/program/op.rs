@@ -39,6 +39,16 @@ pub enum LogicOp {
 }
 
 impl LogicOp {
+    /// Lanes in which a result is known: both inputs are, or one decides. Each input is a value and where it is known.
+    pub fn decided(self, a: (u32, u32), b: (u32, u32)) -> u32 {
+        let both = a.1 & b.1;
+        match self {
+            LogicOp::And => both | a.1 & !a.0 | b.1 & !b.0,
+            LogicOp::Or => both | a.1 & a.0 | b.1 & b.0,
+            LogicOp::Xor => both,
+        }
+    }
+
     pub fn apply(self, a: u32, b: u32) -> u32 {
         match self {
             LogicOp::And => a & b,

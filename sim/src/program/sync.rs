@@ -1,5 +1,6 @@
 //! Decodes barriers, fences, mbarriers and warp-level exchange.
 
+use super::alu::{f32_of, minimum};
 use super::decode::{Decoder, Parts, unsupported};
 use super::op::{MbarrierOp, Op, ShuffleMode, VoteMode};
 use super::types::Type;
@@ -81,6 +82,10 @@ pub fn decode(d: &mut Decoder, p: &Parts) -> Result<Option<Op>> {
                 ("max", Type::U32) => |a, b| u64::from((a as u32).max(b as u32)),
                 ("min", Type::S32) => |a, b| u64::from((a as i32).min(b as i32) as u32),
                 ("max", Type::S32) => |a, b| u64::from((a as i32).max(b as i32) as u32),
+                ("min", Type::F32) if !p.has("abs") && !p.has("NaN") => |a, b| extreme(a, b, false, false),
+                ("max", Type::F32) if !p.has("abs") && !p.has("NaN") => |a, b| extreme(a, b, false, true),
+                ("min", Type::F32) if !p.has("abs") => |a, b| extreme(a, b, true, false),
+                ("max", Type::F32) if !p.has("abs") => |a, b| extreme(a, b, true, true),
                 ("and", Type::B32) => |a, b| a & b,
                 ("or", Type::B32) => |a, b| a | b,
                 ("xor", Type::B32) => |a, b| a ^ b,
@@ -96,6 +101,10 @@ pub fn decode(d: &mut Decoder, p: &Parts) -> Result<Option<Op>> {
         "setmaxnreg" => Op::SetMaxRegisters { increase: p.has("inc"), count: p.immediate(0)? as u32 },
         _ => return Ok(None),
     }))
+}
+
+fn extreme(a: u64, b: u64, nan: bool, larger: bool) -> u64 {
+    minimum(f32_of(a), f32_of(b), nan, larger).to_bits().into()
 }
 
 fn barrier(d: &mut Decoder, p: &Parts) -> Result<Op> {
