@@ -164,8 +164,9 @@ fn find_nvcc(out: &Path) -> Result<PathBuf> {
     let explicit = candidates.first().cloned();
     candidates.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()).map(|folder| folder.join("nvcc")));
     candidates.push("/usr/local/cuda/bin/nvcc".into());
-    let environments = out.ancestors().nth(4).map(|target| target.join("tools/cuda"));
-    let environments = environments.into_iter().chain(env::var_os("VIRTUAL_ENV").map(PathBuf::from));
+    let targets = out.ancestors().nth(4).into_iter().chain([Path::new("target")]);
+    let environments = targets.map(|target| target.join("tools/cuda"));
+    let environments = environments.chain(env::var_os("VIRTUAL_ENV").map(PathBuf::from));
     for environment in environments {
         for python in sorted(&environment.join("lib")).unwrap_or_default() {
             candidates.push(python.join("site-packages/nvidia/cu13/bin/nvcc"));

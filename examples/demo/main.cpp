@@ -166,6 +166,20 @@ Result run(Target& target, const Options& options, const Inputs& in) {
   return result;
 }
 
+// A device that was chosen automatically and lacks a phase leaves the work to the CPU.
+Result run_or_fall_back(Target& target, const Options& options, const jfa_plan_desc& desc, const Inputs& in) {
+  try {
+    return run(target, options, in);
+  } catch (const jfa::Error& error) {
+    if (options.device != DeviceChoice::automatic || error.status() != JFA_STATUS_UNSUPPORTED) {
+      throw;
+    }
+    std::printf("\nNot on this device (%s): running on the CPU.\n", error.what());
+    target = open_target(desc, JFA_DEVICE_TYPE_CPU);
+    return run(target, options, in);
+  }
+}
+
 // Evenly spaced in the order of the lengths, so that the shortest and the longest are among them.
 std::vector<bool> choose_samples(const std::vector<std::int32_t>& lengths, std::size_t count) {
   std::vector<std::size_t> order(lengths.size());
@@ -244,9 +258,10 @@ bool demo(const Options& options) {
   const std::vector<std::int32_t> lengths = read_lengths(options.lengths_file);
   const std::uint32_t version = jfa_version();
   std::printf("jfa %u.%u.%u\n", version / 10000, version / 100 % 100, version % 100);
-  Target target = choose_target(describe(options, lengths), options.device);
+  const jfa_plan_desc desc = describe(options, lengths);
+  Target target = choose_target(desc, options.device);
   const Inputs inputs = make_inputs(options, lengths);
-  const Result result = run(target, options, inputs);
+  const Result result = run_or_fall_back(target, options, desc, inputs);
   const auto samples = std::min(static_cast<std::size_t>(options.samples), lengths.size());
   const std::vector<bool> sampled = choose_samples(lengths, samples);
   std::optional<Errors> errors;

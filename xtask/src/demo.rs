@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::context::{Context, Result};
+use crate::toolchain;
 use schedule::Batch;
 
 /// Keys of each sequence: see `examples/README.md`.
@@ -25,6 +26,7 @@ pub fn run(context: &Context, options: &[&str]) -> Result {
     let batch = read_batch(&lengths, options)?;
     let (output, prefix) = (context.target.join("demo"), context.target.join("demo/package"));
     fs::create_dir_all(&output)?;
+    toolchain::run(context)?;
     context.install(&prefix)?;
     quickstart(context, &prefix)?;
     let build = build_example(context, "demo", &prefix)?;

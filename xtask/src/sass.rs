@@ -64,7 +64,7 @@ pub fn check(context: &Context) -> Result<Option<Summary>> {
 /// Those of [`check`], if a kernel fails, and if there are none.
 pub fn run(context: &Context) -> Result {
     match check(context)? {
-        None => Err("no CUDA kernels in the build folder: run `cargo build --release --features cuda`".into()),
+        None => Err("no CUDA kernels in the build folder: run `cargo build --release`".into()),
         Some(summary) if summary.failed > 0 => Err(format!("{} kernels fail", summary.failed).into()),
         Some(summary) => Ok(println!("{} kernels pass", summary.passed)),
     }

@@ -1,11 +1,11 @@
 //! Runs the CUDA kernels of the real library without a GPU, on cudasim.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::context::{Context, Result};
-use crate::tools::site_packages;
+use crate::toolchain;
 
 const USAGE: &str = "\
 usage: cargo xtask sim [--seeds N] [--first N] [--device h200] [--sms N] [-- TEST ...]
@@ -33,33 +33,27 @@ pub struct Shape<'a> {
 }
 
 impl Tables {
-    /// Builds cudasim, jfa with its CUDA kernels, and the test driver; `None` where there is no CUDA compiler.
+    /// Builds cudasim, jfa with its CUDA kernels, and the test driver.
     ///
     /// # Errors
     /// If a build fails.
-    pub fn build(context: &Context) -> Result<Option<Self>> {
-        let Some(nvcc) = nvcc(context) else { return Ok(None) };
-        // A folder of its own: the library with kernels must not replace the one that other commands package.
-        let folder = context.target.join("sim");
-        let build = |words: &[&str]| {
-            let mut cargo = context.cargo();
-            cargo.args(["build", "--quiet", "--release"]).args(words).arg("--target-dir").arg(&folder);
-            context.run(cargo.env("JFA_NVCC", &nvcc))
-        };
-        build(&["--package", "cudasim"])?;
-        build(&["--package", "jfa-conformance"])?;
-        build(&["--lib", "--package", "jfa", "--features", "cuda"])?;
-        let driver = folder.join("driver");
+    pub fn build(context: &Context) -> Result<Self> {
+        toolchain::nvcc(context)?;
+        let library = context.build_release()?;
+        let folder = context.target.join("release");
+        for package in ["cudasim", "jfa-conformance"] {
+            context.run(context.cargo().args(["build", "--quiet", "--release", "--package", package]))?;
+        }
+        let driver = context.target.join("cudasim");
         fs::create_dir_all(&driver)?;
         for name in ["libcuda.so", "libcuda.so.1"] {
             let copy = driver.join(name);
             if copy.exists() {
                 fs::remove_file(&copy)?;
             }
-            fs::copy(folder.join("release/libcudasim.so"), copy)?;
+            fs::copy(folder.join("libcudasim.so"), copy)?;
         }
-        let release = folder.join("release");
-        Ok(Some(Tables { library: release.join("libjfa.so"), driver, conformance: release.join("jfa-conformance") }))
+        Ok(Tables { library, driver, conformance: folder.join("jfa-conformance") })
     }
 
     /// The command that runs the cases whose names contain `filter`.
@@ -72,14 +66,6 @@ impl Tables {
         command.env("CUDASIM_DEVICE", shape.device).env("CUDASIM_SMS", shape.multiprocessors.to_string());
         command
     }
-}
-
-/// nvcc from `JFA_NVCC` or from `cargo xtask toolchain`.
-fn nvcc(context: &Context) -> Option<PathBuf> {
-    let named = std::env::var_os("JFA_NVCC").map(PathBuf::from);
-    let installed = site_packages(&context.target.join("tools/cuda")).ok();
-    let installed = installed.map(|site| site.join("nvidia/cu13/bin/nvcc"));
-    named.into_iter().chain(installed).find(|path: &PathBuf| Path::is_file(path))
 }
 
 /// `cargo xtask sim`: every seed on every test that is named.
@@ -104,9 +90,7 @@ pub fn run(context: &Context, words: &[&str]) -> Result {
     }
     let tests: Vec<&str> = words.collect();
     let tests = if tests.is_empty() { vec![""] } else { tests };
-    let Some(tables) = Tables::build(context)? else {
-        return Err("no CUDA compiler: run `cargo xtask toolchain`, or set JFA_NVCC".into());
-    };
+    let tables = Tables::build(context)?;
     for seed in first..first + seeds {
         println!("seed {seed}");
         for test in &tests {

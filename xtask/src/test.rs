@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::context::{Context, Result, fresh_folder};
-use crate::{demo, sass, sim};
+use crate::{demo, sass, sim, toolchain};
 
 /// Tests that passed and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,8 @@ struct Count {
 /// One part of the check.
 type Step = (&'static str, fn(&Context) -> Result<Count>);
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
+    ("CUDA compiler", compiler),
     ("rustfmt", rustfmt),
     ("clang-format", clang_format),
     ("clippy", clippy),
@@ -62,6 +63,11 @@ pub fn run(context: &Context) -> Result {
     println!("\n{}", summary.join("\n"));
     println!("\n{} passed, {} failed", total.passed, total.failed);
     if broken.is_empty() { Ok(()) } else { Err(format!("failed: {}", broken.join(", ")).into()) }
+}
+
+fn compiler(context: &Context) -> Result<Count> {
+    toolchain::run(context)?;
+    Ok(Count::default())
 }
 
 fn rustfmt(context: &Context) -> Result<Count> {
@@ -163,10 +169,7 @@ fn machine_code(context: &Context) -> Result<Count> {
 
 /// The tables with small shapes, each with another interleaving of the warps.
 fn simulated(context: &Context) -> Result<Count> {
-    let Some(tables) = sim::Tables::build(context)? else {
-        println!("no CUDA compiler, so there are no kernels to run");
-        return Ok(Count::default());
-    };
+    let tables = sim::Tables::build(context)?;
     let mut sum = Count::default();
     for (seed, filter) in (1..).zip(["rejections/", "masks/", "numeric/", "random/", "rejections/", "masks/"]) {
         let shape = sim::Shape { seed, device: "h200", multiprocessors: 4, random: 30 };
