@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times jfa and its peers on one GPU, in one process, taking turns.
+"""Times jfa and its peers on one GPU, in one process.
 
 Usage: python3 benchmarks/peers.py --library LIBJFA [--sets jagged,d64,dense,nq64,self] [--out FILE.json] ...
 
@@ -7,7 +7,8 @@ Peers: FlashAttention-4's kernels for Hopper, cuDNN, and PyTorch's FlashAttentio
 out. All compute the same: broadcast-Q attention over jagged K and V (Q copied for every sequence beforehand, untimed,
 for a peer; its sum of dQ over the batch is timed, since the caller needs it), or packed causal self-attention.
 
-Times are medians of GPU time. A sleeping kernel goes first, so that the host's own cost stays out. jfa's planner is
+Times are medians of GPU time, one side after the other for each case. A sleeping kernel goes first, so that the host's
+own cost stays out. jfa's planner is
 timed apart (`update_ms`: once a step, for all layers) and together with one forward (`update_forward_ms`). Results of
 every side are compared with float64 on a sample of the sequences, after memory was filled with NaN; a side that is
 wrong has no time.
@@ -40,22 +41,20 @@ class Stop(Exception):
 
 
 def gpu_ms(calls, reps, warm=3, sleep=SLEEP_CYCLES["forward"]):
-    """Median GPU time of each of several functions, which take turns: name -> milliseconds."""
-    times = collections.defaultdict(list)
-    for rep in range(warm + reps):
-        events = {}
-        for name, call in calls.items():
+    """Median GPU time of each of several functions, one after the other: name -> milliseconds."""
+    times = {}
+    for name, call in calls.items():
+        samples = []
+        for _ in range(warm + reps):
             torch.cuda._sleep(sleep)
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record()
             call()
             end.record()
-            events[name] = begin, end
             end.synchronize()
-        if rep >= warm:
-            for name, (begin, end) in events.items():
-                times[name].append(begin.elapsed_time(end))
-    return {name: statistics.median(values) for name, values in times.items()}
+            samples.append(begin.elapsed_time(end))
+        times[name] = statistics.median(samples[warm:])
+    return times
 
 
 def poison(*tensors):
