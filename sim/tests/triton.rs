@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use cudasim::float::{E4M3, ue8m0};
 use cudasim::harness::{Shape, Simulator};
 use cudasim::tensor_map::EncodeTiled;
 use half::f16;
@@ -189,5 +190,38 @@ fn attention_of_one_head() {
         let count = (keys as u32).to_le_bytes();
         let got = kernel.run(&[&pq, &pk, &pv, &out.to_le_bytes(), &count, &scale.to_le_bytes()], out, queries * dim);
         close(&got, &want, 2e-3);
+    }
+}
+
+#[test]
+#[ignore = "needs Triton"]
+fn block_scaled_gemm() {
+    let (m, n, k) = (128, 128, 256);
+    let codes = |count: usize, seed: u32| -> Vec<u8> {
+        let magnitude = |x: f32| ((x.abs() * 60.0) as u8 + 8) | if x < 0.0 { 0x80 } else { 0 };
+        values(count, seed).into_iter().map(magnitude).collect()
+    };
+    let scales = |count: usize, seed: u32| -> Vec<u8> {
+        values(count, seed).into_iter().map(|x| (127.0 + 3.0 * x) as u8).collect()
+    };
+    let (a, b) = (codes(m * k, 9), codes(n * k, 10));
+    let (a_scale, b_scale) = (scales(m * k / 32, 11), scales(n * k / 32, 12));
+    let value = |codes: &[u8], scales: &[u8], row: usize, at: usize| {
+        E4M3.decode(codes[row * k + at].into()) * ue8m0(scales[row * (k / 32) + at / 32])
+    };
+    let mut want = vec![0f32; m * n];
+    for (i, row) in want.chunks_mut(n).enumerate() {
+        for (j, c) in row.iter_mut().enumerate() {
+            *c = (0..k).map(|at| value(&a, &a_scale, i, at) * value(&b, &b_scale, j, at)).sum();
+        }
+    }
+    let largest = want.iter().fold(0f32, |most, x| most.max(x.abs()));
+    for seed in 0..SEEDS {
+        let mut kernel = Kernel::load("gemm_scaled", 100, [1, 1, 1], seed);
+        let [pa, pb, sa, sb] = [&a, &b, &a_scale, &b_scale].map(|x| kernel.upload(x).to_le_bytes());
+        let out = kernel.simulator.allocate(4 * m * n);
+        let [k, row] = [k, n].map(|n| (n as u32).to_le_bytes());
+        let got = kernel.run(&[&pa, &pb, &out.to_le_bytes(), &sa, &sb, &k, &row], out, m * n);
+        close(&got, &want, 1e-5 * largest);
     }
 }

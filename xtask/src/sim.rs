@@ -7,8 +7,12 @@ use std::process::Command;
 use crate::context::{Context, Result};
 use crate::toolchain;
 
+/// The compiler whose kernels hardware is known to run.
+const TRITON: [&str; 2] = ["triton==3.6.0", "setuptools"];
+
 const USAGE: &str = "\
-usage: cargo xtask sim [--seeds N] [--first N] [--device h200] [--sms N] [-- TEST ...]
+usage: cargo xtask sim triton
+       cargo xtask sim [--seeds N] [--first N] [--device h200] [--sms N] [-- TEST ...]
   --seeds N      interleavings to try (default 3)
   --first N      the first of them (default 1)
   --device NAME  the GPU that is modelled (default h200)
@@ -68,11 +72,32 @@ impl Tables {
     }
 }
 
+/// Compiles a few kernels with Triton and returns the tests that run them on cudasim.
+///
+/// # Errors
+/// If Triton cannot be had or a kernel does not compile.
+pub fn triton(context: &Context) -> Result<Command> {
+    let python = context.python_tool("triton", &TRITON)?.join("bin/python");
+    let folder = context.target.join("triton");
+    for capability in ["90", "100"] {
+        let mut compile = context.command(&python);
+        compile.arg("sim/tests/triton/kernels.py").arg(folder.join(capability)).arg(capability);
+        context.run(compile.env("TRITON_CACHE_DIR", folder.join("cache")))?;
+    }
+    let mut cargo = context.cargo();
+    cargo.args(["test", "--release", "--package", "cudasim", "--test", "triton", "--", "--ignored"]);
+    cargo.env("CUDASIM_TRITON", folder);
+    Ok(cargo)
+}
+
 /// `cargo xtask sim`: every seed on every test that is named.
 ///
 /// # Errors
 /// At the first run that fails, with its seed.
 pub fn run(context: &Context, words: &[&str]) -> Result {
+    if words == ["triton"] {
+        return context.run(&mut triton(context)?);
+    }
     let (mut seeds, mut first, mut device, mut sms) = (3u64, 1u64, "h200", 4u32);
     let mut words = words.iter().copied();
     while let Some(word) = words.next() {

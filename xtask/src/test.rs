@@ -17,7 +17,7 @@ struct Count {
 /// One part of the check.
 type Step = (&'static str, fn(&Context) -> Result<Count>);
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     ("CUDA compiler", compiler),
     ("rustfmt", rustfmt),
     ("clang-format", clang_format),
@@ -28,6 +28,7 @@ const STEPS: [Step; 10] = [
     ("C and C++ tests of the installed package", ctests),
     ("machine code of the CUDA kernels", machine_code),
     ("CUDA kernels on cudasim", simulated),
+    ("Triton's kernels on cudasim", triton),
 ];
 
 /// Runs every step, also after a failed one, and closes with the line `N passed, N failed`.
@@ -178,6 +179,11 @@ fn simulated(context: &Context) -> Result<Count> {
         sum = Count { passed: sum.passed + count.passed, failed: sum.failed + count.failed };
     }
     Ok(sum)
+}
+
+fn triton(context: &Context) -> Result<Count> {
+    let (text, result) = context.run_and_read(&mut sim::triton(context)?)?;
+    finish(rust_count(&text), result)
 }
 
 /// A run that failed without a failed test (a build error, a crash) counts as one failure.

@@ -72,6 +72,25 @@ def attention(q_ptr, k_ptr, v_ptr, o_ptr, keys, scale, BM: tl.constexpr, BN: tl.
     tl.store(o_ptr + rows[:, None] * D + d[None, :], sum / total[:, None])
 
 
+@triton.jit
+def gemm_scaled(
+    a_ptr, b_ptr, c_ptr, a_scale_ptr, b_scale_ptr, k, c_row, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
+    """MXFP8: A is [m, k], B is [n, k], a scale for every 32 values along k."""
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    depth = tl.arange(0, BK)
+    group = tl.arange(0, BK // 32)
+    sum = tl.zeros((BM, BN), dtype=tl.float32)
+    for at in range(0, k, BK):
+        a = tl.load(a_ptr + rows[:, None] * k + at + depth[None, :])
+        b = tl.load(b_ptr + columns[:, None] * k + at + depth[None, :])
+        a_scale = tl.load(a_scale_ptr + rows[:, None] * (k // 32) + at // 32 + group[None, :])
+        b_scale = tl.load(b_scale_ptr + columns[:, None] * (k // 32) + at // 32 + group[None, :])
+        sum = tl.dot_scaled(a, a_scale, "e4m3", b.T, b_scale, "e4m3", sum)
+    tl.store(c_ptr + rows[:, None] * c_row + columns[None, :], sum)
+
+
 def main():
     folder, capability = pathlib.Path(sys.argv[1]), int(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,6 +101,9 @@ def main():
         (softmax, "*fp32 *fp32 i32", {"B": 1024}),
         (attention, "*fp16 *fp16 *fp16 *fp32 i32 fp32", {"BM": 128, "BN": 64, "D": 64}),
     ]
+    if capability >= 100:
+        types = "*fp8e4nv *fp8e4nv *fp32 *u8 *u8 i32 i32"
+        kernels.append((gemm_scaled, types, {"BM": 128, "BN": 128, "BK": 128}))
     for kernel, types, constants in kernels:
         names = kernel.arg_names
         types = types.split() + ["constexpr"] * len(constants)
