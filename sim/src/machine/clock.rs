@@ -51,6 +51,14 @@ impl Clock {
         }
     }
 
+    /// Keeps what both know.
+    pub fn meet(&mut self, other: &Clock) {
+        self.0.truncate(other.0.len());
+        for (own, other) in self.0.iter_mut().zip(&other.0) {
+            *own = (*own).min(*other);
+        }
+    }
+
     pub fn covers(&self, epoch: Epoch) -> bool {
         epoch.clock() <= self.get(epoch.agent())
     }
@@ -68,6 +76,12 @@ impl Knowledge {
     pub fn join(&mut self, other: &Knowledge) {
         self.all.join(&other.all);
         self.fenced.join(&other.fenced);
+    }
+
+    /// Keeps what both know.
+    pub fn meet(&mut self, other: &Knowledge) {
+        self.all.meet(&other.all);
+        self.fenced.meet(&other.fenced);
     }
 
     /// Marks everything known as published.

@@ -141,7 +141,7 @@ impl Machine<'_> {
             if let Some((cta, offset, parity)) = first {
                 self.counters.mbarrier_waits += 1;
                 // try_wait suspends; sometimes it gives up early, as it may.
-                if *suspend && self.random.below(16) != 0 {
+                if *suspend && self.random.below(4) != 0 {
                     return Ok(Flow::Wait(Wait::Mbarrier { cta, offset, parity }));
                 }
             }

@@ -23,7 +23,7 @@ impl Random {
 
     /// A waiting time whose scale is itself random: often nothing, sometimes long.
     pub fn delay(&mut self) -> u64 {
-        let scale = self.below(14);
+        let scale = self.below(20);
         self.next() & ((1 << scale) - 1)
     }
 }
