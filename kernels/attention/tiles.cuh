@@ -23,8 +23,8 @@ struct alignas(16) ForwardTile {
   int32_t q_row;  // ragged coordinates of the first query, also of O
   int32_t q_end;
   int32_t o_end;
+  int32_t kv_head;
   int64_t lse;  // index of the first query's LSE
-  int64_t padding;
 };
 static_assert(sizeof(ForwardTile) == 64);
 
@@ -38,6 +38,7 @@ __device__ __forceinline__ ForwardTile forward_tile(const ForwardParams& p, uint
   const int32_t len_q = seq.len_q, len_kv = seq.len_kv;
   ForwardTile t;
   t.head = inner / s.blocks_per_entry;
+  t.kv_head = t.head / p.group;
   t.row = (entry.block + inner % s.blocks_per_entry) * block_m;
   t.rows = len_q - t.row;
   t.diagonal = p.mask.diagonal(len_q, len_kv);

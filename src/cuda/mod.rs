@@ -169,13 +169,17 @@ impl Plan {
     /// As [`Plan::check`].
     pub fn info(&self, problem: &Problem, extent: &Extent) -> Result<Info> {
         let state = self.read_state()?;
-        let guard = self.gpu.enter()?;
+        let _guard = self.gpu.enter()?;
         let sequences = self.sequences.read::<Sequence>(extent.batch as usize)?;
-        drop(guard);
         let sequences: Vec<crate::problem::Sequence> = sequences.iter().map(|&s| s.into()).collect();
-        let forward = schedule::ForwardSchedule::new(problem, &sequences, sm90::FORWARD_BLOCK_M, self.multiprocessors);
-        let backward =
-            schedule::BackwardSchedule::new(problem, &sequences, sm90::BACKWARD_BLOCK_N, self.multiprocessors, 1);
+        let workers = self.multiprocessors;
+        let forward = schedule::ForwardSchedule::new(problem, &sequences, sm90::FORWARD_BLOCK_M, workers);
+        let backward = schedule::BackwardSchedule::new(problem, &sequences, sm90::BACKWARD_BLOCK_N, workers, 1);
+        // The device's lists are those of src/schedule; every test that asks for information checks it.
+        let queries = [&forward.entries[..], &forward.keyless].concat();
+        same_list("forward", &self.forward_entries, state.forward_entries + state.keyless_entries, &queries)?;
+        same_list("backward", &self.backward_entries, state.backward_entries, &backward.entries)?;
+        same_list("unseen keys", &self.unseen_entries, state.unseen_entries, &backward.unseen)?;
         Ok(Info {
             arch: "sm_90a".into(),
             forward: Phase {
@@ -288,6 +292,21 @@ impl Plan {
     pub unsafe fn backward(&self, _problem: &Problem, _args: &Backward, _stream: *mut c_void) -> Result<()> {
         Err(Error::new(Status::Unsupported, "this version of jfa has no backward kernels for CUDA devices"))
     }
+}
+
+/// Fails if a list on the device differs from the one that the host makes of the same sequences.
+fn same_list(name: &str, device: &Buffer, count: u32, host: &[Entry]) -> Result<()> {
+    let list = device.read::<Entry>(count as usize)?;
+    if list == host {
+        return Ok(());
+    }
+    let at = list.iter().zip(host).position(|(a, b)| a != b).unwrap_or(list.len().min(host.len()));
+    let message = format!(
+        "the planner's list of {name} has {} entries and differs from the host's of {} at entry {at}",
+        list.len(),
+        host.len()
+    );
+    Err(Error::new(Status::Internal, message))
 }
 
 impl From<Sequence> for crate::problem::Sequence {

@@ -12,7 +12,7 @@ pub use forward::{Deal, ForwardSchedule, blocks_per_entry, class_keys};
 pub use load::{Load, greedy_longest_first};
 
 /// A block of rows of one sequence, before it is spread over the heads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Entry {
     /// Sequence of the batch.

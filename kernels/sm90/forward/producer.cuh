@@ -95,13 +95,12 @@ __device__ void load(const ForwardParams& p, const CUtensorMap& map_q, const CUt
       }
       q.advance();
     }
-    const int32_t head = tile.head / p.group;
     for (int32_t block = (tile.keys - 1) / C::kBlockN; block >= 0; --block) {
       const int32_t row = tile.kv_row + block * C::kBlockN;
-      load_block(map_k, row, head, tile.kv_end);
+      load_block(map_k, row, tile.kv_head, tile.kv_end);
       if (pending_row >= 0) load_block(map_v, pending_row, pending_head, pending_end);
       pending_row = row;
-      pending_head = head;
+      pending_head = tile.kv_head;
       pending_end = tile.kv_end;
     }
   }
