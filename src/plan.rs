@@ -147,7 +147,7 @@ pub struct Info {
 
 #[derive(Debug)]
 enum Backend {
-    Cpu(cpu::Plan),
+    Cpu(Box<cpu::Plan>),
     Cuda(Box<cuda::Plan>),
 }
 
@@ -168,7 +168,7 @@ impl Plan {
     pub fn new(problem: Problem, workers: u32) -> Result<Self> {
         problem.validate()?;
         let backend = match problem.device {
-            Device::Cpu => Backend::Cpu(cpu::Plan::new(&problem, workers)?),
+            Device::Cpu => Backend::Cpu(Box::new(cpu::Plan::new(&problem, workers)?)),
             Device::Cuda(ordinal) => Backend::Cuda(Box::new(cuda::Plan::new(&problem, ordinal, workers)?)),
         };
         log::debug!("plan created: {problem:?}");

@@ -410,7 +410,10 @@ fn mbarrier_initialised_by_another_warp_without_a_barrier() {
 fn reads_of_what_nothing_wrote() {
     check(&case(threads(32), "+ld.shared.u32 %r1, [%r29];\nmov.u32 %r2, 0;"), &[Kind::Uninitialised]);
     check(&case(threads(32), "+ld.global.u32 %r1, [%d31];\nmov.u32 %r2, 0;"), &[Kind::Uninitialised]);
-    check(&case(threads(32), "~mov.u32 %r1, 0;\nadd.u32 %r2, %r1, 1;\nst.shared.u32 [%r29], %r2;"), &[Kind::Uninitialised]);
+    check(
+        &case(threads(32), "~mov.u32 %r1, 0;\nadd.u32 %r2, %r1, 1;\nst.shared.u32 [%r29], %r2;"),
+        &[Kind::Uninitialised],
+    );
 }
 
 #[test]

@@ -104,15 +104,17 @@ fn find_sources(folder: &Path, files: &mut Vec<PathBuf>) -> Result {
     Ok(())
 }
 
+/// In release, as every step that compiles: the kernels are then built once.
 fn clippy(context: &Context) -> Result<Count> {
     let mut cargo = context.cargo();
-    context.run(cargo.args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    cargo.args(["clippy", "--quiet", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    context.run(&mut cargo)?;
     Ok(Count::default())
 }
 
 fn rustdoc(context: &Context) -> Result<Count> {
     let mut cargo = context.cargo();
-    cargo.args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"]);
+    cargo.args(["doc", "--quiet", "--release", "--workspace", "--no-deps", "--document-private-items"]);
     context.run(cargo.env("RUSTDOCFLAGS", "-D warnings"))?;
     Ok(Count::default())
 }
