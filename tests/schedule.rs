@@ -77,7 +77,7 @@ fn check_forward(p: &Problem, sequences: &[Sequence], block_m: i64, workers: u32
     let schedule = ForwardSchedule::new(p, sequences, block_m, workers);
     let deal = schedule.deal;
     prop_assert!(deal.workers >= 1 && deal.workers <= workers);
-    prop_assert_eq!(deal.workers % deal.group == 0, deal.stride == 0);
+    prop_assert_eq!(deal.workers.is_multiple_of(deal.group), deal.stride == 0);
     let done = unique((0..deal.workers).flat_map(|worker| schedule.worker(worker)))?;
     let mut valid = BTreeSet::new();
     let mut blind = BTreeSet::new();
