@@ -340,6 +340,7 @@ impl Decoder<'_> {
             return Ok(Op::SetPredicate { d: self.predicate(to)?.0, s: self.predicate_or_constant(from)? });
         }
         match (to, from) {
+            (Operand::Vector(list), _) | (_, Operand::Vector(list)) if list.is_empty() => malformed("an empty vector"),
             (Operand::Vector(list), _) => {
                 Ok(Op::Split { d: self.destinations(to)?, s: self.value(from, t)?, bits: t.bits() / list.len() as u32 })
             }

@@ -117,7 +117,7 @@ fn barrier(d: &mut Decoder, p: &Parts) -> Result<Op> {
             () => VoteMode::Any,
         };
         let dst = if t == Type::Pred { d.predicate(p.operand(0)?)?.0 } else { d.destination(p.operand(0)?)? };
-        let last = p.operands.len() - 1;
+        let last = p.operands.len().saturating_sub(1);
         let count = if last == 3 { Some(d.word(p.operand(2)?)?) } else { None };
         let reduce = Some((mode, dst, d.predicate(p.operand(last)?)?));
         return Ok(Op::Barrier { id: d.word(p.operand(1)?)?, count, wait: true, aligned, reduce });

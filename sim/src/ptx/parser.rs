@@ -318,9 +318,12 @@ impl<'a> Parser<'a> {
                     loop {
                         let name = self.word()?;
                         let count = match self.eat(b'<') {
-                            true => Some(self.integer()? as u32),
+                            true => Some(self.integer()?.min(u64::from(u32::MAX)) as u32),
                             false => None,
                         };
+                        if count.is_some_and(|count| count > 1 << 20) {
+                            return Err(at(line, "more registers than any machine has"));
+                        }
                         if count.is_some() {
                             self.expect(b'>')?;
                         }

@@ -45,9 +45,12 @@ pub fn resolve(raw: RawEntry, shared: &[Variable], globals: &[Global]) -> Result
     }
     for param in &raw.params {
         let bytes = param.bytes.unwrap_or(0);
-        let offset = r.entry.param_bytes.next_multiple_of(param.align.max(1));
+        let offset = r.entry.param_bytes.checked_next_multiple_of(param.align.max(1)).unwrap_or(u32::MAX);
         r.entry.params.push((offset, bytes));
-        r.entry.param_bytes = offset + bytes;
+        r.entry.param_bytes = offset.saturating_add(bytes);
+        if r.entry.param_bytes > 1 << 16 {
+            return Err(at(param.line, "more than 64 KiB of parameters"));
+        }
         r.scopes[0].insert(param.name, Name::Symbol(Symbol::Param(offset)));
     }
     r.block(&raw.body)?;
@@ -68,7 +71,7 @@ impl<'a> Resolver<'a> {
 
     fn variable(&mut self, variable: &Variable<'a>) -> Result<()> {
         let place = |used: &mut u32, bytes: u32| {
-            let offset = used.next_multiple_of(variable.align.max(1));
+            let offset = used.checked_next_multiple_of(variable.align.max(1)).unwrap_or(u32::MAX);
             *used = offset.saturating_add(bytes);
             offset
         };
