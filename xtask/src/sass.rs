@@ -174,14 +174,14 @@ fn row(kernel: &Kernel) -> String {
     )
 }
 
-/// The output folder of the build script that wrote kernels last.
+/// The output folder of the build script that compiled kernels last.
 fn newest_images(target: &Path) -> Result<Option<PathBuf>> {
     let mut found = Vec::new();
     for profile in ["release", "debug"] {
         let Ok(entries) = fs::read_dir(target.join(profile).join("build")) else { continue };
         for entry in entries {
             let out = entry?.path().join("out");
-            if let Ok(modified) = fs::metadata(out.join("images.rs")).and_then(|file| file.modified()) {
+            if let Ok(modified) = fs::metadata(out.join("plan.fatbin")).and_then(|file| file.modified()) {
                 found.push((modified, out));
             }
         }
