@@ -36,7 +36,7 @@ pub unsafe extern "C" fn jfa_forward(
 /// Computes dQ, dK and dV for the plan's current batch from dO and the results of jfa_forward().
 ///
 /// Streams, threads, capture and errors as for jfa_forward(). The CPU device is always deterministic; a CUDA plan is
-/// with JFA_DETERMINISTIC.
+/// with JFA_DETERMINISTIC. JFA_STATUS_UNSUPPORTED on CUDA devices, which have no backward kernels in this version.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn jfa_backward(
     plan: *const jfa_plan,

@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(Expected::of("jfa_sm90_backward_bf16_d128"), None);
     }
 
-    /// A d64 kernel in the order of FINDINGS: scores, product, wait for scores, exponentials, wait for everything.
+    /// A d64 kernel in the intended order: scores, product, wait for scores, exponentials, wait for everything.
     fn d64(before: usize, after: usize, extra: &str) -> Kernel {
         let mut lines = vec!["HGMMA.64x64x16.F32.BF16 R24, gdesc[UR8], R24, gsb0"; 4];
         lines.extend(["HGMMA.64x128x16.F32.BF16 R24, gdesc[UR8], R24, gsb0"; 4]);
