@@ -8,7 +8,6 @@ the work itself: it counts the processor's time alone. GFLOP/s count the useful 
 """
 
 import argparse
-import ctypes
 import pathlib
 import statistics
 import sys
@@ -17,137 +16,32 @@ import time
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+import jfa_capi
+
 LENGTHS = pathlib.Path(__file__).resolve().parent.parent / "examples" / "movielens100k_history_lengths.txt"
-DTYPES = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 3}
 # Seconds after which a comparison stops early, with fewer runs.
 PATIENCE = 20
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 1e-5}
-BROADCAST_Q = 1
-
-
-class Tensor(ctypes.Structure):
-    """jfa_tensor and jfa_const_tensor."""
-
-    _fields_ = [("data", ctypes.c_void_p), ("row_stride", ctypes.c_int64), ("head_stride", ctypes.c_int64)]
-
-
-class PlanDesc(ctypes.Structure):
-    """jfa_plan_desc."""
-
-    _fields_ = (
-        [("struct_size", ctypes.c_size_t)]
-        + [(name, ctypes.c_int32) for name in ("device_type", "device_index", "dtype", "grad_q_dtype", "index_type")]
-        + [(name, ctypes.c_int32) for name in ("heads_q", "heads_kv", "head_dim")]
-        + [(name, ctypes.c_int32) for name in ("window_left", "window_right", "alignment")]
-        + [("scale", ctypes.c_float), ("flags", ctypes.c_uint32), ("max_workers", ctypes.c_int32)]
-        + [(name, ctypes.c_int64) for name in ("max_batch", "max_total_q", "max_total_kv")]
-        + [(name, ctypes.c_int64) for name in ("max_seqlen_q", "max_seqlen_kv")]
-    )
-
-
-class Batch(ctypes.Structure):
-    """jfa_batch."""
-
-    _fields_ = (
-        [("struct_size", ctypes.c_size_t)]
-        + [(name, ctypes.c_int64) for name in ("batch", "total_q", "total_kv")]
-        + [(name, ctypes.c_void_p) for name in ("q_offsets", "kv_offsets", "kv_lengths")]
-    )
-
-
-class ForwardArgs(ctypes.Structure):
-    """jfa_forward_args."""
-
-    _fields_ = (
-        [("struct_size", ctypes.c_size_t)]
-        + [(name, Tensor) for name in ("q", "k", "v", "o")]
-        + [("lse", ctypes.c_void_p), ("workspace", ctypes.c_void_p), ("workspace_size", ctypes.c_size_t)]
-    )
-
-
-class BackwardArgs(ctypes.Structure):
-    """jfa_backward_args."""
-
-    _fields_ = (
-        [("struct_size", ctypes.c_size_t)]
-        + [(name, Tensor) for name in ("q", "k", "v", "o", "grad_o")]
-        + [("lse", ctypes.c_void_p)]
-        + [(name, Tensor) for name in ("grad_q", "grad_k", "grad_v")]
-        + [("workspace", ctypes.c_void_p), ("workspace_size", ctypes.c_size_t)]
-    )
-
-
-def tensor(t):
-    """A [rows, heads, head_dim] tensor as jfa sees it."""
-    return Tensor(t.data_ptr(), t.stride(0), t.stride(1))
 
 
 class Jfa:
-    """Buffers and a plan for one batch."""
+    """jfa with a plan and buffers for one batch."""
 
     def __init__(self, path, data, threads=0):
-        self.lib = ctypes.CDLL(path)
-        self.lib.jfa_last_error.restype = ctypes.c_char_p
-        self.lib.jfa_plan_destroy.restype = None
-        q, kv, broadcast = data.q, data.k, data.broadcast
-        longest_q = q.shape[0] if broadcast else max(data.len_q)
-        desc = PlanDesc(
-            struct_size=ctypes.sizeof(PlanDesc),
-            dtype=DTYPES[q.dtype],
-            heads_q=q.shape[1],
-            heads_kv=kv.shape[1],
-            head_dim=q.shape[2],
-            window_left=-1,
-            window_right=-1,
-            flags=BROADCAST_Q if broadcast else 0,
-            max_workers=threads,
-            max_batch=len(data.len_kv),
-            max_total_q=q.shape[0],
-            max_total_kv=kv.shape[0],
-            max_seqlen_q=longest_q,
-            max_seqlen_kv=max(data.len_kv),
-        )
-        self.plan = ctypes.c_void_p()
-        self.check(self.lib.jfa_plan_create(ctypes.byref(desc), ctypes.byref(self.plan)))
         offsets = [torch.tensor([0, *lengths]).cumsum(0).int() for lengths in (data.len_q, data.len_kv)]
-        batch = Batch(
-            struct_size=ctypes.sizeof(Batch),
-            batch=len(data.len_kv),
-            total_q=-1,
-            total_kv=-1,
-            q_offsets=None if broadcast else offsets[0].data_ptr(),
-            kv_offsets=offsets[1].data_ptr(),
-        )
-        self.check(self.lib.jfa_plan_update(self.plan, ctypes.byref(batch), None))
-        sizes = ctypes.c_size_t(), ctypes.c_size_t()
-        self.check(self.lib.jfa_plan_workspace_size(self.plan, ctypes.byref(sizes[0]), ctypes.byref(sizes[1])))
-        self.size = max(size.value for size in sizes)
-        self.memory = torch.zeros(self.size + 256, dtype=torch.uint8)
-        workspace = -(-self.memory.data_ptr() // 256) * 256
-        self.o, self.lse = torch.zeros_like(data.grad_o), torch.zeros(data.grad_o[..., 0].numel())
-        self.grads = [torch.zeros_like(t) for t in (data.q, data.k, data.v)]
-        inputs = [tensor(t) for t in (data.q, data.k, data.v, self.o)]
-        tail = (workspace, self.size)
-        self.forward_args = ForwardArgs(ctypes.sizeof(ForwardArgs), *inputs, self.lse.data_ptr(), *tail)
-        grads = [tensor(t) for t in self.grads]
-        size = ctypes.sizeof(BackwardArgs)
-        self.backward_args = BackwardArgs(size, *inputs, tensor(data.grad_o), self.lse.data_ptr(), *grads, *tail)
-
-    def check(self, status):
-        if status != 0:
-            raise RuntimeError(self.lib.jfa_last_error().decode())
+        packed = {} if data.broadcast else dict(q_offsets=offsets[0], max_q=max(data.len_q))
+        self.attention = jfa_capi.Attention(
+            path, data.q, data.k, data.v, data.grad_o, offsets[1], max(data.len_kv), max_workers=threads, **packed)
+        self.attention.update()
 
     def forward(self):
-        self.check(self.lib.jfa_forward(self.plan, ctypes.byref(self.forward_args), None))
-        return [self.o]
+        return [self.attention.forward()]
 
     def both(self):
-        self.forward()
-        self.check(self.lib.jfa_backward(self.plan, ctypes.byref(self.backward_args), None))
-        return [self.o, *self.grads]
+        return [self.attention.forward(), *self.attention.backward()]
 
     def close(self):
-        self.lib.jfa_plan_destroy(self.plan)
+        self.attention.close()
 
 
 class Data:

@@ -458,7 +458,8 @@ def conformance(program, count):
     """The numeric and bug tables through the C ABI, and random problems."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "conformance.json"
-        command = [program, "--library", LIBRARY, "--device", "cuda", "--forward-only", "--random", str(count), "--json", str(file)]
+        command = [program, "--library", LIBRARY, "--device", "cuda", "--forward-only"]
+        command += ["--random", str(count), "--json", str(file)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=560)
         lines = done.stdout.strip().splitlines() or ["no output"]
         [print(f"    {text}", flush=True) for text in lines if "FAILED" in text or "stopped" in text]

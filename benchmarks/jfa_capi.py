@@ -104,7 +104,7 @@ class Attention:
     """
 
     def __init__(self, library, q, k, v, grad_o, kv_offsets, max_kv, q_offsets=None, max_q=None, window=(-1, -1),
-                 bottom_right=False, deterministic=False):
+                 bottom_right=False, deterministic=False, max_workers=0):
         self.lib = ctypes.CDLL(library)
         self.lib.jfa_last_error.restype = ctypes.c_char_p
         self.lib.jfa_plan_destroy.restype = None
@@ -115,7 +115,7 @@ class Attention:
             head_dim=q.shape[2], window_left=window[0], window_right=window[1], alignment=int(bottom_right),
             flags=BROADCAST_Q * broadcast + DETERMINISTIC * deterministic, max_batch=kv_offsets.numel() - 1,
             max_total_q=q.shape[0], max_total_kv=k.shape[0], max_seqlen_q=q.shape[0] if broadcast else max_q,
-            max_seqlen_kv=max_kv)
+            max_seqlen_kv=max_kv, max_workers=max_workers)
         self.plan = ctypes.c_void_p()
         self.check(self.lib.jfa_plan_create(ctypes.byref(self.desc), ctypes.byref(self.plan)))
         self.batch = Batch(

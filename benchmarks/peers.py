@@ -8,9 +8,8 @@ out. All compute the same: broadcast-Q attention over jagged K and V (Q copied f
 for a peer; its sum of dQ over the batch is timed, since the caller needs it), or packed causal self-attention.
 
 Times are medians of GPU time, one side after the other for each case. A sleeping kernel goes first, so that the host's
-own cost stays out. jfa's planner is
-timed apart (`update_ms`: once a step, for all layers) and together with one forward (`update_forward_ms`). Results of
-every side are compared with float64 on a sample of the sequences, after memory was filled with NaN; a side that is
+own cost stays out. jfa's planner is timed apart (`update_ms`: once a step, for all layers) and together with one forward
+(`update_forward_ms`). Results of every side are compared with float64 on a sample of the sequences, after memory was filled with NaN; a side that is
 wrong has no time.
 """
 

@@ -37,9 +37,4 @@ __device__ __forceinline__ void nanosleep() { asm volatile("nanosleep.u32 0;"); 
 // PTX ISA, "griddepcontrol": waits for the results of the grid that this one was launched behind.
 __device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-// Lets a grid launched behind this one start.
-__device__ __forceinline__ void griddepcontrol_launch_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-
 }  // namespace jfa::ptx
