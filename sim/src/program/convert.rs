@@ -1,6 +1,7 @@
 //! `cvt` (PTX ISA, "Data Movement and Conversion Instructions: cvt").
 
-use super::alu::{ftz, lanes};
+use super::alu::lanes;
+use super::float::ftz;
 use super::op::{Lanes, Map};
 use super::types::Type;
 use crate::float::{self, BF16, E4M3, E5M2, F16, Format, Rounding, TF32};
@@ -30,6 +31,15 @@ pub fn fast(c: &Conversion) -> Option<(Map, u8)> {
         (Bf16x2, F32) if matches!(c.rounding, Some(Rounding::NearestEven)) => {
             lanes!(|a, b| u32::from(bf16_of(b as u32)) | u32::from(bf16_of(a as u32)) << 16)
         }
+        (F16x2, F32) if matches!(c.rounding, Some(Rounding::NearestEven)) => {
+            lanes!(|a, b| u32::from(f16_of(b as u32)) | u32::from(f16_of(a as u32)) << 16)
+        }
+        (Bf16, F32) if matches!(c.rounding, Some(Rounding::NearestEven)) => lanes!(|a| bf16_of(a as u32)),
+        (F16, F32) if matches!(c.rounding, Some(Rounding::NearestEven)) => lanes!(|a| f16_of(a as u32)),
+        (F32, F16) => lanes!(|a| {
+            let value = half::f16::from_bits(a as u16).to_f32();
+            if value.is_nan() { 0x7FFF_FFFF } else { value.to_bits() }
+        }),
         (U64 | S64 | B64, U32 | B32) => lanes!(|a| a as u32),
         (U64 | S64 | B64, S32) => lanes!(|a| i64::from(a as i32)),
         (U64 | S64, U64 | S64) => lanes!(|a| a),
@@ -53,6 +63,11 @@ fn bf16_of(bits: u32) -> u16 {
         return 0x7FFF;
     }
     ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16) as u16
+}
+
+fn f16_of(bits: u32) -> u16 {
+    let value = f32::from_bits(bits);
+    if value.is_nan() { 0x7FFF } else { half::f16::from_f32(value).to_bits() }
 }
 
 enum Value {

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::alu::{Modes, compare, map};
+use super::alu::{Modes, map};
+use super::compare::compare;
 use super::convert::{Conversion, fast};
 use super::op::{Constant, Inst, LogicOp, Op, Pred, Slot};
 use super::registers::{Slots, assign};
@@ -307,7 +308,8 @@ impl Decoder<'_> {
 
     fn arithmetic(&mut self, p: &Parts) -> Result<Op> {
         const KNOWN: &[&str] = &[
-            "rn", "rz", "ftz", "sat", "lo", "hi", "wide", "approx", "full", "NaN", "noftz", "wrap", "clamp", "l", "r",
+            "rn", "rz", "rm", "rp", "ftz", "sat", "relu", "lo", "hi", "wide", "approx", "full", "NaN", "noftz", "wrap",
+            "clamp", "l", "r", "f4e", "b4e", "rc8", "ecl", "ecr", "rc16",
         ];
         p.only(KNOWN)?;
         let t = p.ty()?;

@@ -2,7 +2,8 @@
 
 use ::half::{bf16, f16};
 
-use super::alu::{Modes, lanes, minimum};
+use super::alu::{Modes, lanes};
+use super::float::minimum;
 use super::op::{Lanes, Map};
 use super::types::Type;
 
@@ -10,8 +11,25 @@ trait Narrow: Copy {
     fn wide(bits: u16) -> f32;
     /// Round to nearest even; NaN is canonical.
     fn narrow(value: f32) -> u16;
-    /// The exact product and sum, rounded once.
-    fn fused(a: u16, b: u16, c: u16) -> u16;
+
+    /// The exact product and sum, rounded once. An f32 that is rounded to odd still shows on which side of a midpoint
+    /// of the narrow type the exact value lies.
+    fn fused(a: u16, b: u16, c: u16) -> u16 {
+        let [a, b, c] = [a, b, c].map(|x| f64::from(Self::wide(x)));
+        // The product of two narrow numbers is exact in f64; Knuth's sum gives what the addition loses.
+        let product = a * b;
+        let sum = product + c;
+        let back = sum - product;
+        let lost = (product - (sum - back)) + (c - back);
+        let near = sum as f32;
+        let rest = (sum - f64::from(near)) + lost;
+        let odd = match near.is_finite() && rest != 0.0 && near.to_bits() & 1 == 0 {
+            true if (rest > 0.0) == (near >= 0.0) => f32::from_bits(near.to_bits() + 1),
+            true => f32::from_bits(near.to_bits() - 1),
+            false => near,
+        };
+        Self::narrow(odd)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -26,10 +44,6 @@ impl Narrow for F16 {
     fn narrow(value: f32) -> u16 {
         if value.is_nan() { 0x7FFF } else { f16::from_f32(value).to_bits() }
     }
-    fn fused(a: u16, b: u16, c: u16) -> u16 {
-        let exact = f16::from_bits(a).to_f64() * f16::from_bits(b).to_f64() + f16::from_bits(c).to_f64();
-        if exact.is_nan() { 0x7FFF } else { f16::from_f64(exact).to_bits() }
-    }
 }
 
 impl Narrow for Bf16 {
@@ -38,10 +52,6 @@ impl Narrow for Bf16 {
     }
     fn narrow(value: f32) -> u16 {
         if value.is_nan() { 0x7FFF } else { bf16::from_f32(value).to_bits() }
-    }
-    fn fused(a: u16, b: u16, c: u16) -> u16 {
-        let exact = bf16::from_bits(a).to_f64() * bf16::from_bits(b).to_f64() + bf16::from_bits(c).to_f64();
-        if exact.is_nan() { 0x7FFF } else { bf16::from_f64(exact).to_bits() }
     }
 }
 
@@ -54,20 +64,32 @@ fn pair(d: &mut Lanes, sources: [&Lanes; 3], halves: u32, f: impl Fn(u16, u16, u
     }
 }
 
-fn of<T: Narrow>(root: &str, modes: &Modes, two: bool) -> Option<(Map, u8)> {
+/// What becomes of a result.
+const PLAIN: u8 = 0;
+const RELU: u8 = 1;
+const SATURATE: u8 = 2;
+
+fn finish<T: Narrow, const MODE: u8>(bits: u16) -> u16 {
+    let value = T::wide(bits);
+    match MODE {
+        RELU if value.is_sign_negative() && !value.is_nan() => 0,
+        SATURATE if value.is_nan() => 0,
+        SATURATE => T::narrow(value.clamp(0.0, 1.0) + 0.0),
+        _ => bits,
+    }
+}
+
+fn of<T: Narrow, const MODE: u8>(root: &str, modes: &Modes, two: bool) -> Option<(Map, u8)> {
     macro_rules! both {
         ($count:literal, |$a:ident, $b:ident, $c:ident| $e:expr) => {{
-            fn one<T: Narrow>(d: &mut Lanes, a: &Lanes, b: &Lanes, c: &Lanes) {
-                pair(d, [a, b, c], 1, |$a, $b, $c| $e);
+            fn one<T: Narrow, const MODE: u8>(d: &mut Lanes, a: &Lanes, b: &Lanes, c: &Lanes) {
+                pair(d, [a, b, c], 1, |$a, $b, $c| finish::<T, MODE>($e));
             }
-            fn two_of<T: Narrow>(d: &mut Lanes, a: &Lanes, b: &Lanes, c: &Lanes) {
-                pair(d, [a, b, c], 2, |$a, $b, $c| $e);
+            fn two_of<T: Narrow, const MODE: u8>(d: &mut Lanes, a: &Lanes, b: &Lanes, c: &Lanes) {
+                pair(d, [a, b, c], 2, |$a, $b, $c| finish::<T, MODE>($e));
             }
-            Some((if two { two_of::<T> as Map } else { one::<T> as Map }, $count))
+            Some((if two { two_of::<T, MODE> as Map } else { one::<T, MODE> as Map }, $count))
         }};
-    }
-    if modes.has("sat") || modes.has("relu") || modes.has("xorsign") {
-        return None;
     }
     match (root, modes.has("NaN")) {
         ("add", _) => both!(2, |a, b, _c| T::narrow(T::wide(a) + T::wide(b))),
@@ -90,10 +112,13 @@ fn of<T: Narrow>(root: &str, modes: &Modes, two: bool) -> Option<(Map, u8)> {
 
 /// The function of `root` on this type.
 pub fn half(root: &str, modes: &Modes, t: Type) -> Option<(Map, u8)> {
-    match t {
-        Type::F16 => of::<F16>(root, modes, false),
-        Type::F16x2 => of::<F16>(root, modes, true),
-        Type::Bf16 => of::<Bf16>(root, modes, false),
-        _ => of::<Bf16>(root, modes, true),
+    let two = matches!(t, Type::F16x2 | Type::Bf16x2);
+    match (matches!(t, Type::F16 | Type::F16x2), modes.has("relu"), modes.has("sat")) {
+        (true, false, false) => of::<F16, PLAIN>(root, modes, two),
+        (true, true, false) if root == "fma" => of::<F16, RELU>(root, modes, two),
+        (true, false, true) if matches!(root, "add" | "sub" | "mul" | "fma") => of::<F16, SATURATE>(root, modes, two),
+        (false, false, false) => of::<Bf16, PLAIN>(root, modes, two),
+        (false, true, false) if root == "fma" => of::<Bf16, RELU>(root, modes, two),
+        _ => None,
     }
 }

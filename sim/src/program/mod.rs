@@ -1,9 +1,12 @@
 //! The decoded form of a kernel: every name is a slot, every opcode a function or a small record.
 
 mod alu;
+mod compare;
 mod convert;
 mod decode;
+mod float;
 mod half;
+mod integer;
 mod matrix;
 mod memory;
 mod op;
@@ -11,8 +14,8 @@ mod registers;
 mod sync;
 mod types;
 
-pub use alu::{insert, lop3};
 pub use decode::{Kernel, decode};
+pub use integer::{insert, lop3};
 pub use op::{
     AsyncCopy, AtomicOp, BulkOp, Constant, Lanes, MbarrierOp, Multiply, Op, Pred, ShuffleMode, Slot, TensorOp,
     VoteMode, Wgmma, WgmmaA,

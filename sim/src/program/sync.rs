@@ -1,7 +1,7 @@
 //! Decodes barriers, fences, mbarriers and warp-level exchange.
 
-use super::alu::{f32_of, minimum};
 use super::decode::{Decoder, Parts, unsupported};
+use super::float::{f32_of, minimum};
 use super::op::{MbarrierOp, Op, ShuffleMode, VoteMode};
 use super::types::Type;
 use crate::error::{Fault, Kind, Result};

@@ -3,6 +3,8 @@
 //! One text holds both: lines that begin with `~` are in the corrected kernel only, lines that begin with `+` in the
 //! faulty one only.
 
+#![allow(dead_code, reason = "not every test program needs all of it")]
+
 use cudasim::error::{Fault, Kind};
 use cudasim::harness::{Shape, Simulator};
 use cudasim::tensor_map::EncodeTiled;
