@@ -1,0 +1,15 @@
+"""Exact attention over jagged batches: sequences of different lengths, without padding.
+
+    o = jfa.attention(q, k, v, kv_offsets, max_seqlen_kv=4096)
+
+`attention` says what it computes, `Plan` spares the layers of a model repeated planning, `balance` deals sequences to
+ranks. The operators are `torch.ops.jfa.forward` and `torch.ops.jfa.backward`.
+"""
+
+from ._library import __version__  # First: it loads the operators.
+from . import _flops, _ops  # noqa: F401 (they register)
+from ._attention import attention
+from ._balance import balance
+from ._plan import Plan
+
+__all__ = ["Plan", "__version__", "attention", "balance"]
