@@ -1,31 +1,68 @@
 //! The counters of each kernel, printed when the process ends, if `CUDASIM_REPORT=1`.
 
+use std::fmt::Write;
+
 use super::DRIVER;
+use crate::machine::{Counters, Work};
+
+/// One line a role, one column a kind of work; columns without any are left out.
+fn table(counters: &Counters) -> String {
+    let total = counters.total();
+    let wanted: Vec<usize> = (0..).zip(total.columns()).filter(|(_, c)| c.1 > 0).map(|(i, _)| i).collect();
+    let mut text = format!("  {:<8}", "warps");
+    for (name, _) in wanted.iter().map(|&i| total.columns()[i]) {
+        let _ = write!(text, "{name:>10}");
+    }
+    let roles = counters.roles();
+    let mut line = |name: String, work: &Work| {
+        let _ = write!(text, "\n  {name:<8}");
+        for (_, value) in wanted.iter().map(|&i| work.columns()[i]) {
+            let _ = write!(text, "{:>10}", short(value));
+        }
+    };
+    for role in &roles {
+        let name =
+            if role.first == role.last { role.first.to_string() } else { format!("{}-{}", role.first, role.last) };
+        line(name, &role.work);
+    }
+    if roles.len() > 1 {
+        line("all".into(), &total);
+    }
+    text
+}
+
+/// Four digits, or three and a power of ten.
+fn short(value: u64) -> String {
+    let mut scaled = value as f64;
+    for suffix in ["", "k", "M", "G", "T"] {
+        if scaled < 9999.5 || suffix == "T" {
+            return match suffix {
+                "" => value.to_string(),
+                _ if scaled < 99.95 => format!("{scaled:.1}{suffix}"),
+                _ => format!("{scaled:.0}{suffix}"),
+            };
+        }
+        scaled /= 1e3;
+    }
+    value.to_string()
+}
 
 extern "C" fn print() {
     let Ok(guard) = DRIVER.lock() else { return };
     let Some(driver) = guard.as_ref().filter(|d| d.report) else { return };
-    for (name, launches, c, seconds) in &driver.totals {
-        eprintln!("cudasim: {name}: {launches} launches, {} clusters, {seconds:.2} s", c.clusters);
+    for (name, launches, counters, seconds) in &driver.totals {
+        let speed = 32e-6 * counters.total().instructions as f64 / seconds.max(1e-9);
         eprintln!(
-            "  {:>14} warp instructions ({:.1} M thread-instructions/s)",
-            c.instructions,
-            32e-6 * c.instructions as f64 / seconds.max(1e-9)
+            "cudasim: {name}: {launches} launches, {} clusters, {seconds:.2} s, {speed:.1} M thread-instructions/s",
+            counters.clusters
         );
-        for (value, what) in [
-            (c.global_read, "bytes loaded from global memory"),
-            (c.global_written, "bytes stored to global memory"),
-            (c.bulk_loaded, "bytes loaded by bulk copies"),
-            (c.bulk_stored, "bytes stored by bulk copies"),
-            (c.shared_read, "bytes loaded from shared memory"),
-            (c.shared_written, "bytes stored to shared memory"),
-            (c.matrix_flops, "floating-point operations of matrix instructions"),
-            (c.bank_conflicts, "further passes of shared memory for bank conflicts"),
-            (c.mbarrier_waits, "mbarrier waits that had to wait"),
-            (c.barrier_waits, "barrier waits that had to wait"),
-        ] {
-            eprintln!("  {value:>14} {what}");
-        }
+        eprintln!("{}", table(counters));
+    }
+    if !driver.totals.is_empty() {
+        eprintln!(
+            "cudasim: instr: warp instructions; ld, st, bulk: bytes; conflicts: further passes of shared memory for \
+             banks; mma flop: operations of matrix instructions; mbarrier, barrier, other: waits that had to wait"
+        );
     }
 }
 
@@ -37,4 +74,29 @@ unsafe extern "C" {
 pub fn at_exit() {
     // SAFETY: the callback lives as long as this library, which is never unloaded.
     unsafe { atexit(print) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_lines() {
+        let mut counters = Counters::default();
+        for warp in 0..8 {
+            counters.of(warp).instructions = 40_000;
+        }
+        counters.of(0).bulk_loaded = 1 << 20;
+        counters.of(0).mbarrier_waits = 12;
+        let lines: Vec<String> =
+            table(&counters).lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        assert_eq!(
+            lines,
+            ["warps instr bulk in mbarrier", "0 40.0k 1049k 12", "1-3 120k 0 0", "4-7 160k 0 0", "all 320k 1049k 12"]
+        );
+        assert_eq!(
+            [short(9999), short(10_000), short(12_345_678), short(u64::MAX)],
+            ["9999", "10.0k", "12.3M", "18446744T"]
+        );
+    }
 }

@@ -1,11 +1,10 @@
 //! What asynchronous operations do when they complete, at a random moment after their issue.
 
 use super::Machine;
-use super::access::Place;
 use super::clock::{Epoch, Knowledge};
-use super::global::Access;
 use super::shared::{Proxy, Who};
-use super::state::Cluster;
+use super::state::{Cluster, Cta};
+use super::trace::Intent;
 use crate::clc::RESPONSE_BYTES;
 use crate::error::{Fault, Kind, Result};
 use crate::tma::{ReduceOp, ReduceType};
@@ -119,14 +118,13 @@ impl Machine<'_> {
                     let size = piece.bytes as usize;
                     let (mut data, mut valid) = (fill, true);
                     if let Some(address) = piece.global {
-                        self.note_async(cluster, &knows, address, size, false, epoch)?;
+                        self.note_global(cluster, address, size, Intent::Read, who(epoch))?;
                         let (allocation, start) = self.memory.range(address, size)?;
                         data[..size].copy_from_slice(&allocation.bytes[start..start + size]);
                         valid = allocation.valid[start..start + size].iter().all(|&v| v != 0);
                     }
                     for target in &targets {
-                        write_shared(
-                            cluster,
+                        cluster.write_shared(
                             target.cta,
                             piece.shared,
                             &data[..size],
@@ -135,7 +133,7 @@ impl Machine<'_> {
                         )?;
                     }
                 }
-                self.counters.bulk_loaded += u64::from(bytes);
+                self.counters.of(issuer.warp).bulk_loaded += u64::from(bytes);
                 for target in targets {
                     self.signal(cluster, target, bytes)?;
                 }
@@ -144,25 +142,25 @@ impl Machine<'_> {
                 let choice = self.random.below(1 << 20);
                 let response = self.waiting.cancel(choice).encode();
                 for target in targets {
-                    write_shared(cluster, target.cta, offset, &response, true, who(target.epoch))?;
+                    cluster.write_shared(target.cta, offset, &response, true, who(target.epoch))?;
                     self.signal(cluster, target, RESPONSE_BYTES)?;
                 }
             }
             Action::Cluster { from, target, to, bytes, reduce } => {
-                let mut data = read_shared(cluster, issuer.cta, from, bytes, who(epoch))?;
+                let mut data = cluster.read_shared(issuer.cta, from, bytes, who(epoch))?;
                 if let Some((op, kind)) = reduce {
-                    let mut old = read_shared(cluster, target.cta, to, bytes, who(target.epoch))?;
+                    let mut old = cluster.read_shared(target.cta, to, bytes, who(target.epoch))?;
                     op.apply(kind, &mut old, &data);
                     data = old;
                 }
-                write_shared(cluster, target.cta, to, &data, true, who(target.epoch))?;
+                cluster.write_shared(target.cta, to, &data, true, who(target.epoch))?;
                 self.signal(cluster, target, bytes)?;
             }
             Action::StoreRead { pieces, reduce } => {
                 let mut data = Vec::with_capacity(pieces.len());
                 for piece in &pieces {
                     let Some(address) = piece.global else { continue };
-                    data.push((address, read_shared(cluster, issuer.cta, piece.shared, piece.bytes, who(epoch))?));
+                    data.push((address, cluster.read_shared(issuer.cta, piece.shared, piece.bytes, who(epoch))?));
                 }
                 if let Some(warp) = cluster.ctas[issuer.cta].warps[issuer.warp as usize].as_mut()
                     && let Some(groups) = warp.bulk.get_mut(&issuer.lane)
@@ -175,7 +173,11 @@ impl Machine<'_> {
             }
             Action::StoreWrite { data, reduce } => {
                 for (address, new) in data {
-                    self.note_async(cluster, &knows, address, new.len(), true, epoch)?;
+                    let (intent, atomic) = match reduce {
+                        Some(_) => (Intent::Reduce, true),
+                        None => (Intent::Write, false),
+                    };
+                    self.note_global(cluster, address, new.len(), intent, Who { atomic, ..who(epoch) })?;
                     let (allocation, start) = self.memory.range(address, new.len())?;
                     let range = start..start + new.len();
                     match reduce {
@@ -188,7 +190,7 @@ impl Machine<'_> {
                             allocation.valid[range].fill(1);
                         }
                     }
-                    self.counters.bulk_stored += new.len() as u64;
+                    self.counters.of(issuer.warp).bulk_stored += new.len() as u64;
                 }
                 if let Some(warp) = cluster.ctas[issuer.cta].warps[issuer.warp as usize].as_mut()
                     && let Some(groups) = warp.bulk.get_mut(&issuer.lane)
@@ -213,89 +215,27 @@ impl Machine<'_> {
         }
         self.complete_tx(cluster, cta, offset, bytes)
     }
+}
 
-    /// As `note_global`, for the async proxy.
-    fn note_async(
-        &mut self,
-        cluster: &Cluster,
-        knows: &Knowledge,
-        address: u64,
-        bytes: usize,
-        write: bool,
-        epoch: Epoch,
-    ) -> Result<()> {
-        let (launch, order) = (self.launch.number, self.global_order);
-        let (allocation, start) = self.memory.range(address, bytes)?;
-        if !write && allocation.traces.is_empty() {
-            return Ok(());
+impl Cluster {
+    /// The CTA that a copy reaches, if it has not exited.
+    fn present(&mut self, cta: usize, offset: u32) -> Result<(&mut Cta, &[String])> {
+        if self.ctas[cta].exited {
+            return Fault::err(
+                Kind::Exit,
+                format!("a copy reaches shared offset {offset:#x} of a CTA that has exited"),
+            );
         }
-        let base = allocation.base;
-        for index in start / 4..=(start + bytes - 1) / 4 {
-            let trace = &mut allocation.traces()[index];
-            let own = Access { launch, cluster: cluster.number, epoch, atomic: false, bytes: 15, generic: false };
-            let writer = trace.writer;
-            let at = base + 4 * index as u64;
-            if writer.launch == launch && writer.epoch != epoch {
-                let same = writer.cluster == cluster.number;
-                if same && writer.generic && knows.all.covers(writer.epoch) && !knows.fenced.covers(writer.epoch) {
-                    return Fault::err(
-                        Kind::MissingProxyFence,
-                        format!(
-                            "global {at:#x} was written through the generic proxy by {}, and no fence.proxy.async lies between",
-                            cluster.agent_name(writer.epoch)
-                        ),
-                    );
-                }
-                let whole = start <= 4 * index && 4 * index + 4 <= start + bytes;
-                if whole && (same && !knows.all.covers(writer.epoch) && writer.generic || !same && !order) {
-                    return Fault::err(
-                        Kind::Race,
-                        format!("global {at:#x} was written in the same launch, and nothing orders that and this copy"),
-                    );
-                }
-            }
-            match write {
-                true => trace.writer = own,
-                false => trace.reader = own,
-            }
-        }
-        Ok(())
+        Ok((&mut self.ctas[cta], &self.agents))
     }
-}
 
-fn write_shared(cluster: &mut Cluster, cta: usize, offset: u32, data: &[u8], valid: bool, who: Who) -> Result<()> {
-    let agents = &cluster.agents;
-    let target = &mut cluster.ctas[cta];
-    let bytes = data.len() as u32;
-    if target.exited {
-        return Fault::err(Kind::Exit, format!("a copy writes shared offset {offset:#x} of a CTA that has exited"));
+    fn write_shared(&mut self, cta: usize, offset: u32, data: &[u8], valid: bool, who: Who) -> Result<()> {
+        let (target, agents) = self.present(cta, offset)?;
+        target.store(agents, offset, data, valid, who)
     }
-    target.shared.check(offset, bytes)?;
-    if offset <= target.mbarrier_range.1 && offset + bytes > target.mbarrier_range.0 {
-        target.mbarriers.check_access(offset, bytes)?;
-    }
-    target.shared.note_write(offset, bytes, who, &|e| agents[e.agent() as usize].clone())?;
-    target.shared.bytes[offset as usize..][..data.len()].copy_from_slice(data);
-    target.shared.mark_written(offset, bytes, valid);
-    Ok(())
-}
 
-fn read_shared(cluster: &mut Cluster, cta: usize, offset: u32, bytes: u32, who: Who) -> Result<Vec<u8>> {
-    let agents = &cluster.agents;
-    let target = &mut cluster.ctas[cta];
-    if target.exited {
-        return Fault::err(Kind::Exit, format!("a copy reads shared offset {offset:#x} of a CTA that has exited"));
-    }
-    target.shared.check(offset, bytes)?;
-    target.shared.check_written(offset, bytes)?;
-    target.shared.note_read(offset, bytes, who, &|e| agents[e.agent() as usize].clone())?;
-    Ok(target.shared.bytes[offset as usize..][..bytes as usize].to_vec())
-}
-
-/// The shared offset of a place, or why it has none.
-pub fn shared_place(place: Place) -> Result<(usize, u32)> {
-    match place {
-        Place::Shared(cta, offset) => Ok((cta, offset)),
-        other => Fault::err(Kind::InvalidOperand, format!("a shared address is needed, not {other:?}")),
+    fn read_shared(&mut self, cta: usize, offset: u32, bytes: u32, who: Who) -> Result<Vec<u8>> {
+        let (target, agents) = self.present(cta, offset)?;
+        target.load(agents, offset, bytes, who).map(<[u8]>::to_vec)
     }
 }

@@ -61,7 +61,7 @@ impl Machine<'_> {
                 }
                 warp.cluster_token = Some(cluster.barrier.generation);
                 if !relaxed {
-                    cluster.barrier.knows.join(&warp.knows);
+                    warp.release(mask, &mut cluster.barrier.knows);
                     warp.advance();
                 }
                 cluster.barrier.arrived += 1;
@@ -75,10 +75,7 @@ impl Machine<'_> {
                     warp.cluster_token = None;
                     Ok(Flow::Next)
                 }
-                Some(_) => {
-                    self.counters.barrier_waits += 1;
-                    Ok(Flow::Wait(Wait::Cluster))
-                }
+                Some(_) => Ok(Flow::Wait(Wait::Cluster)),
             },
             Op::SetMaxRegisters { increase, count } => self.set_registers(cluster, warp, *increase, *count),
             _ => Ok(Flow::Next),
@@ -133,7 +130,7 @@ impl Machine<'_> {
         }
         barrier.arrived += 32;
         barrier.warps.push((warp.index, mask));
-        barrier.knows.join(&warp.knows);
+        warp.release(mask, &mut barrier.knows);
         warp.advance();
         let token = barrier.generation;
         self.progress = self.time;
@@ -163,7 +160,6 @@ impl Machine<'_> {
     ) -> Result<Flow> {
         let barrier: &Barrier = &cluster.ctas[warp.cta].barriers[id as usize];
         if barrier.generation == token {
-            self.counters.barrier_waits += 1;
             let (arrived, needed) = (barrier.arrived, barrier.needed);
             return Ok(Flow::Wait(Wait::Barrier { id, arrived, needed }));
         }

@@ -1,8 +1,8 @@
 //! Issue of asynchronous copies, their groups and waits.
 
 use super::Machine;
-use super::access::Place;
-use super::asynchronous::{Action, Issuer, Pending, Piece, Target, shared_place};
+use super::address::{Place, in_lane};
+use super::asynchronous::{Action, Issuer, Pending, Piece, Target};
 use super::clock::Epoch;
 use super::shared::{Proxy, Who, swizzle_number};
 use super::state::{Cluster, PendingCopy, Wait, Warp};
@@ -75,7 +75,7 @@ impl Machine<'_> {
 
     pub fn bulk(&mut self, cluster: &mut Cluster, warp: &mut Warp, mask: u32, copy: &AsyncCopy) -> Result<()> {
         for lane in lanes(mask) {
-            self.bulk_lane(cluster, warp, lane, copy).map_err(|f| super::access::in_lane(f, lane))?;
+            self.bulk_lane(cluster, warp, lane, copy).map_err(|f| in_lane(f, lane))?;
         }
         // What follows is not what the copies saw.
         warp.advance();
@@ -86,7 +86,7 @@ impl Machine<'_> {
         let space = if copy.op == BulkOp::Store { Space::Shared } else { Space::SharedCluster };
         let near = address_of(warp, lane, copy.shared)? & 0xFFFF_FFFF;
         let near = self.locate(cluster, warp.cta, space, near)?;
-        let (data_cta, offset) = shared_place(near)?;
+        let (data_cta, offset) = near.shared()?;
         let map = match copy.coordinates.is_empty() {
             true => None,
             false => Some(self.tensor_map(cluster, warp.cta, address_of(warp, lane, (copy.map, 0))?)?),
@@ -141,7 +141,7 @@ impl Machine<'_> {
             groups.pending.push((group, id, true));
             let epoch = Epoch::new(warp.bulk_agent, group);
             let action = Action::StoreRead { pieces, reduce };
-            cluster.pending.push(Pending { id, due, issuer, knows: warp.knows.clone(), epoch, action });
+            cluster.pending.push(Pending { id, due, issuer, knows: warp.behind(1 << lane), epoch, action });
             return Ok(());
         }
         let barrier = address_of(warp, lane, copy.barrier)? & 0xFFFF_FFFF;
@@ -160,7 +160,7 @@ impl Machine<'_> {
         let mut targets = Vec::with_capacity(all.len());
         for destination in all {
             let (cta, at) = (destination.mbarrier.cta as usize, destination.mbarrier.offset);
-            self.knows_init(cluster, cta, at, &warp.knows)?;
+            self.knows_init(cluster, cta, at, warp, lane)?;
             let epoch = self.signal_epoch(cluster, cta, at)?;
             targets.push(Target { cta: destination.data.cta as usize, mbarrier: (cta, at), epoch });
         }
@@ -169,8 +169,7 @@ impl Machine<'_> {
         let action = match copy.op {
             BulkOp::Cluster => {
                 let from = address_of(warp, lane, copy.global)?;
-                let (from_cta, from) =
-                    shared_place(self.locate(cluster, warp.cta, Space::Shared, from & 0xFFFF_FFFF)?)?;
+                let (from_cta, from) = self.locate(cluster, warp.cta, Space::Shared, from & 0xFFFF_FFFF)?.shared()?;
                 if from_cta == data_cta {
                     return Fault::err(Kind::InvalidOperand, "a shared::cta to shared::cluster copy within one CTA");
                 }
@@ -178,7 +177,7 @@ impl Machine<'_> {
             }
             _ => Action::Load { pieces, fill, targets, bytes, swizzle },
         };
-        cluster.pending.push(Pending { id, due, issuer, knows: warp.knows.clone(), epoch, action });
+        cluster.pending.push(Pending { id, due, issuer, knows: warp.behind(1 << lane), epoch, action });
         Ok(())
     }
 
@@ -217,9 +216,9 @@ impl Machine<'_> {
                     let mut data = [0u8; 16];
                     if read > 0 {
                         let place = self.locate(cluster, warp.cta, Space::Global, from)?;
-                        self.read(cluster, warp, lane, place, false, &mut data[..read])?;
+                        self.read(cluster, warp, lane as u32, place, false, &mut data[..read])?;
                     }
-                    let (cta, offset) = shared_place(self.locate(cluster, warp.cta, Space::Shared, to)?)?;
+                    let (cta, offset) = self.locate(cluster, warp.cta, Space::Shared, to)?.shared()?;
                     cluster.ctas[cta].shared.check(offset, *bytes)?;
                     // Until then whoever reads the bytes finds nothing.
                     cluster.ctas[cta].shared.mark_written(offset, *bytes, false);
@@ -252,14 +251,7 @@ impl Machine<'_> {
     /// The copies belong to the generic proxy, yet compilers hand them to wgmma without a proxy fence, and hardware obeys:
     /// they are recorded as if they needed none.
     fn copy_arrived(&mut self, cluster: &mut Cluster, warp: &Warp, copy: &PendingCopy) -> Result<()> {
-        let who = Who { epoch: warp.epoch(), knows: &warp.knows, proxy: Proxy::Async, atomic: false, swizzle: 0 };
-        let agents = &cluster.agents;
-        let target = &mut cluster.ctas[warp.cta];
-        let bytes = copy.bytes as u32;
-        target.mbarriers.check_access(copy.offset, bytes)?;
-        target.shared.note_write(copy.offset, bytes, who, &|e| agents[e.agent() as usize].clone())?;
-        target.shared.bytes[copy.offset as usize..][..copy.bytes].copy_from_slice(&copy.data[..copy.bytes]);
-        target.shared.mark_written(copy.offset, bytes, true);
-        Ok(())
+        let who = Who { proxy: Proxy::Async, ..warp.who(copy.lane as u32, false) };
+        cluster.ctas[warp.cta].store(&cluster.agents, copy.offset, &copy.data[..copy.bytes], true, who)
     }
 }

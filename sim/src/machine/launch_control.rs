@@ -1,7 +1,7 @@
 //! Cluster launch control (PTX ISA 9.7.13.17 and 9.7.13.18): a running cluster takes over one that has not started.
 
 use super::Machine;
-use super::asynchronous::{Action, Issuer, Pending, Target, shared_place};
+use super::asynchronous::{Action, Issuer, Pending, Target};
 use super::clock::Epoch;
 use super::state::{Cluster, Warp};
 use super::step::lanes;
@@ -48,7 +48,7 @@ impl Machine<'_> {
 
     fn try_cancel(&mut self, cluster: &mut Cluster, warp: &Warp, lane: usize, all: bool, at: (u64, u64)) -> Result<()> {
         cluster.ctas[warp.cta].requests.check_submit()?;
-        let (_, offset) = shared_place(self.locate(cluster, warp.cta, Space::Shared, at.0)?)?;
+        let (_, offset) = self.locate(cluster, warp.cta, Space::Shared, at.0)?.shared()?;
         let (_, signal) = self.mbarrier_at(cluster, warp.cta, Space::Shared, at.1)?;
         if !offset.is_multiple_of(RESPONSE_BYTES) {
             return Fault::err(Kind::Misaligned, format!("a response of try_cancel at {offset:#x}"));
@@ -56,7 +56,7 @@ impl Machine<'_> {
         let ctas = if all { 0..cluster.ctas.len() } else { warp.cta..warp.cta + 1 };
         let mut targets = Vec::new();
         for cta in ctas {
-            self.knows_init(cluster, cta, signal, &warp.knows)?;
+            self.knows_init(cluster, cta, signal, warp, lane)?;
             targets.push(Target { cta, mbarrier: (cta, signal), epoch: self.signal_epoch(cluster, cta, signal)? });
         }
         let pc = warp.groups.iter().find(|g| g.mask >> lane & 1 == 1).map_or(0, |g| g.pc);
@@ -66,7 +66,7 @@ impl Machine<'_> {
             id: self.operations,
             due: self.time + self.random.delay(),
             issuer,
-            knows: warp.knows.clone(),
+            knows: warp.behind(1 << lane),
             epoch: Epoch::default(),
             action: Action::Respond { offset, targets },
         });

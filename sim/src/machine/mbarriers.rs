@@ -1,9 +1,8 @@
 //! mbarrier instructions, and the ordering that the objects carry.
 
 use super::Machine;
-use super::access::Place;
+use super::address::Place;
 use super::clock::{Epoch, Knowledge};
-use super::shared::{Proxy, Who};
 use super::state::{BarrierClock, Cluster, Wait, Warp};
 use super::step::{Flow, lanes};
 use crate::error::{Fault, Kind, Result};
@@ -25,9 +24,10 @@ impl Machine<'_> {
     }
 
     /// Whoever uses an object must know of its initialisation.
-    pub fn knows_init(&self, cluster: &Cluster, cta: usize, offset: u32, knows: &Knowledge) -> Result<()> {
+    pub fn knows_init(&self, cluster: &Cluster, cta: usize, offset: u32, warp: &Warp, lane: usize) -> Result<()> {
+        let unknown = |init: Epoch| !init.same_thread(warp.epoch(lane as u32)) && !warp.knows.all.covers(init);
         match cluster.ctas[cta].clocks.get(&offset) {
-            Some(clock) if !knows.all.covers(clock.init) => Fault::err(
+            Some(clock) if unknown(clock.init) => Fault::err(
                 Kind::Race,
                 format!(
                     "the mbarrier at {offset:#x} was initialised by {}, and nothing orders that before this use",
@@ -123,7 +123,7 @@ impl Machine<'_> {
                 if cta != warp.cta {
                     return Fault::err(Kind::Mbarrier, "a wait on an mbarrier of another CTA");
                 }
-                self.knows_init(cluster, cta, offset, &warp.knows)?;
+                self.knows_init(cluster, cta, offset, warp, lane)?;
                 let object = cluster.ctas[cta].mbarriers.get(offset)?;
                 let ready = match parity {
                     true => object.test_parity(operands[lane] as u32)?,
@@ -139,7 +139,6 @@ impl Machine<'_> {
                 }
             }
             if let Some((cta, offset, parity)) = first {
-                self.counters.mbarrier_waits += 1;
                 // try_wait suspends; sometimes it gives up early, as it may.
                 if *suspend && self.random.below(4) != 0 {
                     return Ok(Flow::Wait(Wait::Mbarrier { cta, offset, parity }));
@@ -152,11 +151,12 @@ impl Machine<'_> {
         }
         let mut states = [0; 32];
         let mut state_slot = None;
+        let mut told = None;
         for lane in lanes(mask) {
             let (cta, offset) = at(self, cluster, lane)?;
             let value = |slot: Slot| warp.get(slot, 1 << lane).map(|r| r[lane] as u32);
             if !matches!(op, MbarrierOp::Init { .. }) {
-                self.knows_init(cluster, cta, offset, &warp.knows)?;
+                self.knows_init(cluster, cta, offset, warp, lane)?;
             }
             let remote = cta != warp.cta;
             match op {
@@ -165,24 +165,23 @@ impl Machine<'_> {
                     if remote {
                         return Fault::err(Kind::Mbarrier, "mbarrier.init in another CTA");
                     }
-                    let epoch = warp.epoch();
+                    let who = warp.who(lane as u32, false);
                     let agent = match cluster.ctas[cta].clocks.get(&offset) {
                         Some(clock) => clock.agent,
                         None => {
                             cluster.new_agent(format!("copies that signal the mbarrier at {offset:#x} of rank {cta}"))
                         }
                     };
-                    let who = Who { epoch, knows: &warp.knows, proxy: Proxy::Generic, atomic: false, swizzle: 0 };
                     let agents = &cluster.agents;
                     let target = &mut cluster.ctas[cta];
                     target.mbarriers.init(offset, count)?;
-                    target.shared.note_write(offset, 8, who, &|e| agents[e.agent() as usize].clone())?;
+                    target.shared.note_write(offset, 8, who, false, agents)?;
                     target.shared.mark_written(offset, 8, true);
                     let (low, high) = target.mbarrier_range;
                     target.mbarrier_range = (low.min(offset), high.max(offset + 7));
                     let fresh = Knowledge::default();
                     let clock =
-                        BarrierClock { agent, init: epoch, arriving: fresh.clone(), released: fresh, incoming: 0 };
+                        BarrierClock { agent, init: who.epoch, arriving: fresh.clone(), released: fresh, incoming: 0 };
                     target.clocks.insert(offset, clock);
                 }
                 MbarrierOp::Invalidate => cluster.ctas[cta].mbarriers.inval(offset)?,
@@ -206,8 +205,12 @@ impl Machine<'_> {
                         (None, ..) => object.arrive(count)?,
                     };
                     let phase = object.phase;
-                    if let Some(clock) = target.clocks.get_mut(&offset) {
-                        clock.arriving.join(&warp.knows);
+                    // All lanes of the instruction arrive together, mostly at one object.
+                    if told != Some((cta, offset))
+                        && let Some(clock) = target.clocks.get_mut(&offset)
+                    {
+                        warp.release(mask, &mut clock.arriving);
+                        told = Some((cta, offset));
                     }
                     states[lane] = arrival.state;
                     state_slot = *state;
@@ -216,6 +219,7 @@ impl Machine<'_> {
                     }
                     if arrival.completed {
                         self.phase_ended(cluster, cta, offset, phase);
+                        told = None;
                     }
                     self.progress = self.time;
                 }

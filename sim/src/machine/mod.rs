@@ -1,13 +1,16 @@
 //! Runs a grid: clusters on a device, their warps interleaved at random.
 
 mod access;
+mod address;
 mod asynchronous;
 mod atomic;
+mod banks;
 mod barriers;
 mod bulk;
 mod clock;
 mod counters;
 mod exchange;
+mod fragments;
 mod global;
 mod launch_control;
 mod mbarriers;
@@ -19,10 +22,11 @@ mod state;
 mod step;
 mod tcgen05;
 mod tensor;
+mod trace;
 
 use std::sync::Arc;
 
-pub use counters::Counters;
+pub use counters::{Counters, Work};
 pub use global::Global;
 pub use random::Random;
 
@@ -187,7 +191,7 @@ impl Machine<'_> {
             let pc = warp.groups[group].pc;
             self.step(cluster, warp, group).map_err(|fault| fault.at(|| self.place(cluster, warp, pc)))?;
         }
-        self.counters.instructions += self.time - first;
+        self.count(warp).instructions += self.time - first;
         Ok(())
     }
 

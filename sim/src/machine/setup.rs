@@ -3,7 +3,7 @@
 use super::clock::Knowledge;
 use super::global::{PARAM_WINDOW, SHARED_WINDOW};
 use super::shared::{RESERVED, Shared};
-use super::state::{Barrier, Cluster, Cta, Group, Warp, Warpgroup, initial_knowledge};
+use super::state::{Barrier, Cluster, Cta, Group, Warp, Warpgroup};
 use super::{Launch, Machine};
 use crate::program::{Constant, Lanes};
 use crate::ptx::Special;
@@ -93,12 +93,13 @@ impl Machine<'_> {
             groups: vec![Group { pc: 0, mask: live, wait: None, tried: 0, token: None }],
             live,
             agent: agents[0],
+            clock: 1,
             bulk_agent: agents[1],
             access_agent: agents[2],
             access_count: 0,
             tensor_agent: agents[3],
             tensor_count: 0,
-            knows: Knowledge { ..initial_knowledge(agents[0]) },
+            knows: Knowledge::default(),
             instructions: 0,
             fenced_at: None,
             wgmma_issued: 0,

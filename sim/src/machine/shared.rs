@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::clock::{Epoch, Knowledge};
+use super::clock::{Epoch, Knowledge, WHOLE};
 use crate::error::{Fault, Kind, Result};
 use crate::matrix::Swizzle;
 
@@ -99,13 +99,21 @@ impl Shared {
         self.valid[offset as usize..(offset + bytes) as usize].fill(written.into());
     }
 
+    /// Bytes that `who` may read.
+    pub fn read(&mut self, offset: u32, bytes: u32, who: Who, agents: &[String]) -> Result<&[u8]> {
+        self.check(offset, bytes)?;
+        self.check_written(offset, bytes)?;
+        self.note_read(offset, bytes, who, agents)?;
+        Ok(&self.bytes[offset as usize..][..bytes as usize])
+    }
+
     /// Records a read, or reports the write that it races with.
-    pub fn note_read(&mut self, offset: u32, bytes: u32, who: Who, name: &dyn Fn(Epoch) -> String) -> Result<()> {
+    pub fn note_read(&mut self, offset: u32, bytes: u32, who: Who, agents: &[String]) -> Result<()> {
         let (first, last) = (offset / 4, (offset + bytes - 1) / 4);
         for index in first..=last {
             let word = &mut self.words[index as usize];
             if word.writer != who.epoch && !word.writer.never() && word.bytes & mask(offset, bytes, index) != 0 {
-                ordered(word.writer, word.generic, word.atomic, index, who, false, name)?;
+                ordered(word, index, who, false, agents)?;
             }
             if word.swizzle != 0 && who.swizzle != 0 && word.swizzle != who.swizzle {
                 return Fault::err(
@@ -121,25 +129,30 @@ impl Shared {
             if word.readers[0] == who.epoch {
                 continue;
             }
-            let free = word
-                .readers
-                .iter()
-                .position(|&r| r.never() || r.agent() == who.epoch.agent() || who.knows.all.covers(r));
+            // Readers of one agent share an entry; lanes that have not met since become the whole of it.
+            let (epoch, known) = (who.epoch, &who.knows.all);
+            let free = word.readers.iter().position(|&r| r.never() || r.agent() == epoch.agent() || known.covers(r));
+            let joined =
+                |old: Epoch| match old.agent() == epoch.agent() && !old.same_thread(epoch) && !known.covers(old) {
+                    true => epoch.whole(),
+                    false => epoch,
+                };
             match free {
-                Some(at) => word.readers[at] = who.epoch,
+                Some(at) => word.readers[at] = joined(word.readers[at]),
                 None => {
                     word.more = true;
                     let more = self.more.entry(index).or_default();
-                    more.retain(|&r| r.agent() != who.epoch.agent() && !who.knows.all.covers(r));
-                    more.push(who.epoch);
+                    let own = more.iter().find(|r| r.agent() == epoch.agent()).map_or(epoch, |&old| joined(old));
+                    more.retain(|&r| r.agent() != epoch.agent() && !known.covers(r));
+                    more.push(own);
                 }
             }
         }
         Ok(())
     }
 
-    /// Records a write, or reports what it races with.
-    pub fn note_write(&mut self, offset: u32, bytes: u32, who: Who, name: &dyn Fn(Epoch) -> String) -> Result<()> {
+    /// Records a write, or reports what it races with. `repeats`: the bytes stay what they are.
+    pub fn note_write(&mut self, offset: u32, bytes: u32, who: Who, repeats: bool, agents: &[String]) -> Result<()> {
         let (first, last) = (offset / 4, (offset + bytes - 1) / 4);
         for index in first..=last {
             let word = &mut self.words[index as usize];
@@ -148,21 +161,22 @@ impl Shared {
                 && !word.writer.never()
                 && word.bytes & bytes != 0
                 && !(word.atomic && who.atomic)
+                && !(repeats && word.writer.agent() == who.epoch.agent())
             {
-                ordered(word.writer, word.generic, word.atomic, index, who, true, name)?;
+                ordered(word, index, who, true, agents)?;
             }
             // Sub-word neighbours share an entry, so only whole words are checked against readers.
             if bytes == 15 {
-                for reader in word.readers.iter().filter(|r| !r.never() && r.agent() != who.epoch.agent()) {
-                    if !(who.knows.all.covers(*reader) || word.atomic && who.atomic) {
-                        return race(*reader, index, "read", name);
-                    }
+                let atomic = word.atomic && who.atomic;
+                let clash = |reader: &Epoch| {
+                    !reader.never() && !reader.same_thread(who.epoch) && !who.knows.all.covers(*reader) && !atomic
+                };
+                if let Some(reader) = word.readers.iter().find(|r| clash(r)) {
+                    return race(*reader, index, "read", who, agents);
                 }
                 if word.more {
-                    for reader in self.more.remove(&index).unwrap_or_default() {
-                        if reader.agent() != who.epoch.agent() && !who.knows.all.covers(reader) {
-                            return race(reader, index, "read", name);
-                        }
+                    if let Some(reader) = self.more.remove(&index).unwrap_or_default().iter().find(|r| clash(r)) {
+                        return race(*reader, index, "read", who, agents);
                     }
                     word.more = false;
                 }
@@ -186,36 +200,43 @@ fn mask(offset: u32, bytes: u32, index: u32) -> u8 {
     ((1u8 << high) - 1) & !((1u8 << low) - 1)
 }
 
-fn ordered(
-    epoch: Epoch,
-    generic: bool,
-    atomic: bool,
-    index: u32,
-    who: Who,
-    overwrites: bool,
-    name: &dyn Fn(Epoch) -> String,
-) -> Result<()> {
-    let own = epoch.agent() == who.epoch.agent();
-    if !(own || who.knows.all.covers(epoch) || atomic && who.atomic) {
-        return race(epoch, index, "written", name);
+/// Whether the last write of a word is ordered before an access.
+fn ordered(word: &Word, index: u32, who: Who, overwrites: bool, agents: &[String]) -> Result<()> {
+    let writer = word.writer;
+    if !(writer.same_thread(who.epoch) || who.knows.all.covers(writer) || word.atomic && who.atomic) {
+        return race(writer, index, "written", who, agents);
     }
     // A copy over what was written generically is ordered by what orders the accesses, as compilers rely on.
-    if !overwrites && generic && who.proxy == Proxy::Async && !who.knows.fenced.covers(epoch) {
+    if !overwrites && word.generic && who.proxy == Proxy::Async && !who.knows.fenced.covers(writer) {
         return Fault::err(
             Kind::MissingProxyFence,
             format!(
                 "shared offset {:#x} was written through the generic proxy by {}, and no fence.proxy.async lies between",
                 4 * index,
-                name(epoch)
+                name(agents, writer)
             ),
         );
     }
     Ok(())
 }
 
-fn race<T>(epoch: Epoch, index: u32, what: &str, name: &dyn Fn(Epoch) -> String) -> Result<T> {
+/// Who an epoch belongs to.
+pub fn name(agents: &[String], epoch: Epoch) -> String {
+    let agent = agents.get(epoch.agent() as usize).map_or("", |name| name);
+    if epoch.lane() < WHOLE { format!("{agent} lane {}", epoch.lane()) } else { agent.to_string() }
+}
+
+fn race<T>(epoch: Epoch, index: u32, what: &str, who: Who, agents: &[String]) -> Result<T> {
+    let hint = match epoch.agent() == who.epoch.agent() {
+        true => ": the lanes of a warp are ordered by bar.warp.sync",
+        false => "",
+    };
     Fault::err(
         Kind::Race,
-        format!("shared offset {:#x} was {what} by {}, and nothing orders the two accesses", 4 * index, name(epoch)),
+        format!(
+            "shared offset {:#x} was {what} by {}, and nothing orders the two accesses{hint}",
+            4 * index,
+            name(agents, epoch)
+        ),
     )
 }

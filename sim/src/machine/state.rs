@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::clock::{Agent, Clock, Epoch, Knowledge};
+use super::clock::{Agent, Epoch, Knowledge};
 use super::shared::Shared;
 use super::tcgen05::{Issue, TensorState};
 use crate::mbarrier::Mbarriers;
@@ -75,6 +75,8 @@ pub struct Warp {
     pub groups: Vec<Group>,
     pub live: u32,
     pub agent: Agent,
+    /// Its own time; `knows` says of it what its lanes know of each other.
+    pub clock: u32,
     /// Its bulk groups, as an agent.
     pub bulk_agent: Agent,
     /// Its tcgen05.ld and st, and its other tcgen05 operations, with how many it has issued.
@@ -110,14 +112,44 @@ pub struct PendingCopy {
 }
 
 impl Warp {
-    pub fn epoch(&self) -> Epoch {
-        Epoch::new(self.agent, self.knows.all.get(self.agent))
+    pub fn epoch(&self, lane: u32) -> Epoch {
+        Epoch::of_lane(self.agent, lane, self.clock)
     }
 
     /// Starts a new epoch: what follows is not covered by what was released before.
     pub fn advance(&mut self) {
-        let clock = self.knows.all.get(self.agent) + 1;
-        self.knows.all.raise(self.agent, clock);
+        self.clock += 1;
+    }
+
+    /// All that these lanes may count on.
+    pub fn behind(&self, lanes: u32) -> Knowledge {
+        let mut knows = self.knows.clone();
+        self.add_own(lanes, &mut knows);
+        knows
+    }
+
+    /// Hands all that these lanes may count on to whoever learns of `knows`.
+    pub fn release(&self, lanes: u32, knows: &mut Knowledge) {
+        knows.join(&self.knows);
+        self.add_own(lanes, knows);
+    }
+
+    fn add_own(&self, lanes: u32, knows: &mut Knowledge) {
+        let lanes = if lanes & self.live == self.live { u32::MAX } else { lanes };
+        knows.all.share(self.agent, lanes, self.clock);
+    }
+
+    /// The lanes meet: each knows from here on what the others did.
+    pub fn meet(&mut self) {
+        self.knows.all.raise(self.agent, self.clock);
+        self.advance();
+    }
+
+    /// A proxy fence of these lanes.
+    pub fn fence(&mut self, lanes: u32) {
+        let behind = self.behind(lanes).all;
+        self.knows.fenced.join(&behind);
+        self.advance();
     }
 }
 
@@ -208,7 +240,7 @@ impl Cluster {
     }
 
     pub fn agent_name(&self, epoch: Epoch) -> String {
-        self.agents.get(epoch.agent() as usize).cloned().unwrap_or_default()
+        super::shared::name(&self.agents, epoch)
     }
 
     pub fn done(&self) -> bool {
@@ -227,11 +259,4 @@ impl Barrier {
         self.result = self.value;
         self.warps.clear();
     }
-}
-
-/// Clocks of agents that never act are left out of every join.
-pub fn initial_knowledge(agent: Agent) -> Knowledge {
-    let mut all = Clock::default();
-    all.raise(agent, 1);
-    Knowledge { all, fenced: Clock::default() }
 }

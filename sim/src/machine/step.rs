@@ -160,11 +160,24 @@ impl Machine<'_> {
         match self.execute(cluster, warp, group, mask, &inst.op)? {
             Flow::Next => self.go_on(warp, group, pc + 1),
             Flow::Wait(wait) => {
+                let first = warp.groups[group].wait.is_none();
+                self.count_wait(warp, first, &wait);
                 let group = &mut warp.groups[group];
                 (group.wait, group.tried) = (Some(wait), cluster.changes);
             }
         }
         Ok(())
+    }
+
+    /// Counts a wait once, however often it is tried.
+    fn count_wait(&mut self, warp: &Warp, first: bool, wait: &Wait) {
+        let work = self.count(warp);
+        match wait {
+            Wait::Lanes(_) => {}
+            Wait::Mbarrier { .. } => work.mbarrier_waits += u64::from(first),
+            Wait::Barrier { .. } | Wait::Cluster => work.barrier_waits += u64::from(first),
+            _ => work.other_waits += u64::from(first),
+        }
     }
 
     fn go_on(&mut self, warp: &mut Warp, group: usize, pc: u32) {
@@ -344,8 +357,9 @@ impl Machine<'_> {
             }
             Op::Nop | Op::GridWait => {}
             Op::Trap => return Fault::err(Kind::Trap, "the program traps"),
-            Op::Load { .. } | Op::Store { .. } | Op::Convert { .. } | Op::MapRank { .. } | Op::GetRank { .. } => {
-                self.memory_access(cluster, warp, mask, op)?;
+            Op::Load { .. } | Op::Store { .. } => self.memory_access(cluster, warp, mask, op)?,
+            Op::Convert { .. } | Op::MapRank { .. } | Op::GetRank { .. } => {
+                self.convert_address(cluster, warp, mask, op)?;
             }
             Op::LoadMatrix { .. } | Op::StoreMatrix { .. } => {
                 if let Some(wait) = self.together(warp, mask, u32::MAX) {
@@ -353,7 +367,7 @@ impl Machine<'_> {
                 }
                 self.matrix_access(cluster, warp, mask, op)?;
             }
-            Op::Atomic { .. } => self.atomic(cluster, warp, mask, op)?,
+            Op::Atomic(op) => self.atomic(cluster, warp, mask, op)?,
             Op::Barrier { .. } | Op::ClusterArrive { .. } | Op::ClusterWait | Op::SetMaxRegisters { .. } => {
                 return self.barrier(cluster, warp, group, mask, op);
             }
@@ -362,8 +376,7 @@ impl Machine<'_> {
             }
             Op::Fence { proxy, any } => {
                 if proxy.is_some() || *any {
-                    warp.knows.fence();
-                    warp.advance();
+                    warp.fence(mask);
                 }
             }
             Op::FenceMbarrierInit => {}

@@ -2,7 +2,7 @@
 //! issue of their warp at random later moments.
 
 use super::Machine;
-use super::asynchronous::{Issuer, shared_place};
+use super::asynchronous::Issuer;
 use super::clock::{Epoch, Knowledge};
 use super::shared::{Proxy, Who, swizzle_number};
 use super::state::{Cluster, Wait, Warp};
@@ -253,7 +253,7 @@ impl Machine<'_> {
             TensorOp::Commit { pair: _, barrier, mask } => {
                 let at = u64::from(address(warp, lane, *barrier)?);
                 let place = self.locate(cluster, warp.cta, Space::SharedCluster, at)?;
-                let (cta, offset) = shared_place(place)?;
+                let (cta, offset) = place.shared()?;
                 let mask = match mask {
                     Some(slot) => Some(operand(warp, lane, *slot)? as u16),
                     None => None,
@@ -261,7 +261,7 @@ impl Machine<'_> {
                 let all = commit_targets(ClusterAddress { cta: cta as u32, offset }, mask, cluster.ctas.len() as u32)?;
                 let mut targets = Vec::with_capacity(all.len());
                 for target in all {
-                    self.knows_init(cluster, target.cta as usize, target.offset, &warp.knows)?;
+                    self.knows_init(cluster, target.cta as usize, target.offset, warp, lane)?;
                     self.signal_epoch(cluster, target.cta as usize, target.offset)?;
                     targets.push((target.cta as usize, target.offset));
                 }
@@ -275,7 +275,7 @@ impl Machine<'_> {
         let (number, due) = (warp.tensor_count, self.time + self.random.delay());
         let epoch = Epoch::new(warp.tensor_agent, number);
         let queue = warp.cta * self.launch.warps() as usize + warp.index as usize;
-        let knows = warp.knows.clone();
+        let knows = warp.behind(1 << lane);
         cluster.tensor_operations[queue].push(operation);
         cluster.tensor[queue].push_back(Issue { due, issuer, knows, epoch, operation, action });
         warp.advance();
@@ -361,7 +361,7 @@ impl Machine<'_> {
                 }
                 let mut memories = Memories::new(cluster, issue, pair, swizzle, operations)?;
                 instruction.execute(&operands, &options, &mut memories)?;
-                self.counters.matrix_flops +=
+                self.counters.of(issue.issuer.warp).matrix_flops +=
                     2 * u64::from(instruction.m) * u64::from(instruction.n) * u64::from(instruction.k());
                 Ok(())
             }
@@ -416,13 +416,10 @@ impl Pair for Memories<'_> {
     fn read_shared(&mut self, cta: usize, address: u32) -> Result<[u8; 16]> {
         let agents = &self.cluster.agents;
         let shared = &mut self.cluster.ctas[self.first + cta].shared;
-        shared.check(address, 16)?;
-        shared.check_written(address, 16)?;
         let (epoch, knows) = (self.issue.epoch, &self.issue.knows);
         let who = Who { epoch, knows, proxy: Proxy::Async, atomic: false, swizzle: self.swizzle };
-        shared.note_read(address, 16, who, &|e| agents[e.agent() as usize].clone())?;
         let mut out = [0; 16];
-        out.copy_from_slice(&shared.bytes[address as usize..][..16]);
+        out.copy_from_slice(shared.read(address, 16, who, agents)?);
         Ok(out)
     }
 

@@ -171,8 +171,8 @@ impl Machine<'_> {
         issued.warps |= 1 << (warp.index % 4);
         // Each warp multiplies its own rows: what one of them does not know may not have happened yet.
         match issued.warps.count_ones() {
-            1 => issued.knows = warp.knows.clone(),
-            _ => issued.knows.meet(&warp.knows),
+            1 => issued.knows = warp.behind(mask),
+            _ => issued.knows.meet(&warp.behind(mask)),
         }
         warp.advance();
         if issued.warps == 15 {
@@ -247,7 +247,9 @@ impl Machine<'_> {
                 warp.registers[slot as usize] = tile.register(instruction.d, n, w, register).map(u64::from);
             }
         }
-        self.counters.matrix_flops += 2 * 64 * u64::from(op.n) * u64::from(op.k);
+        for warp in 0..4 {
+            self.counters.of(4 * index as u32 + warp).matrix_flops += 2 * 16 * u64::from(op.n) * u64::from(op.k);
+        }
         Ok(())
     }
 }
@@ -264,12 +266,8 @@ struct Reader<'a> {
 
 impl SharedRead for Reader<'_> {
     fn read16(&mut self, address: u32) -> Result<[u8; 16]> {
-        self.shared.check(address, 16)?;
-        self.shared.check_written(address, 16)?;
-        let agents = self.agents;
-        self.shared.note_read(address, 16, self.who, &|e| agents[e.agent() as usize].clone())?;
         let mut out = [0; 16];
-        out.copy_from_slice(&self.shared.bytes[address as usize..][..16]);
+        out.copy_from_slice(self.shared.read(address, 16, self.who, self.agents)?);
         Ok(out)
     }
 }

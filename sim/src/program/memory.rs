@@ -1,7 +1,7 @@
 //! Decodes loads, stores, atomics, address conversions and asynchronous copies.
 
 use super::decode::{Decoder, Parts, unsupported};
-use super::op::{AsyncCopy, AtomicOp, BulkOp, Op};
+use super::op::{AsyncCopy, Atomic, AtomicOp, BulkOp, Op};
 use super::types::Type;
 use crate::error::{Fault, Kind, Result};
 use crate::ptx::ast::{Operand, Space};
@@ -21,6 +21,10 @@ fn space(p: &Parts) -> Space {
     Space::Generic
 }
 
+fn strong(p: &Parts) -> bool {
+    ["relaxed", "acquire", "release", "volatile", "mmio"].iter().any(|m| p.has(m))
+}
+
 /// Bytes of an element, and elements of the vector.
 fn shape(p: &Parts) -> Result<(u32, usize, Type)> {
     let t = p.ty()?;
@@ -37,8 +41,7 @@ pub fn decode(d: &mut Decoder, p: &Parts) -> Result<Option<Op>> {
                 return Fault::err(Kind::Malformed, format!("{vector} registers are expected"));
             }
             let (address, offset) = d.address(p.operand(1)?)?;
-            let acquire = p.has("acquire");
-            Op::Load { space: space(p), bytes, signed: t.signed(), d: list, address, offset, acquire }
+            Op::Load { space: space(p), bytes, signed: t.signed(), d: list, address, offset, strong: strong(p) }
         }
         "st" if p.has("async") || p.has("bulk") => return unsupported(p.opcode),
         "st" => {
@@ -48,7 +51,7 @@ pub fn decode(d: &mut Decoder, p: &Parts) -> Result<Option<Op>> {
             if s.len() != vector {
                 return Fault::err(Kind::Malformed, format!("{vector} registers are expected"));
             }
-            Op::Store { space: space(p), bytes, s, address, offset, release: p.has("release") }
+            Op::Store { space: space(p), bytes, s, address, offset, strong: strong(p) }
         }
         "atom" | "red" => atomic(d, p)?,
         "cvta" => {
@@ -136,16 +139,17 @@ fn atomic(d: &mut Decoder, p: &Parts) -> Result<Op> {
         "inc",
         "dec",
         "noftz",
+        "v2",
+        "v4",
+        "v8",
+        "L2::cache_hint",
     ])?;
-    let t = p.ty()?;
-    if p.has("v2") || p.has("v4") {
-        return unsupported("vector atomics");
-    }
+    let (bytes, vector, t) = shape(p)?;
     let op = match p.modes.0.iter().find_map(|m| match (*m, t) {
         ("add", Type::F32) => Some(AddF32),
         ("add", Type::F64) => Some(AddF64),
-        ("add", Type::F16x2) => Some(AddF16x2),
-        ("add", Type::Bf16x2) => Some(AddBf16x2),
+        ("add", Type::F16 | Type::F16x2) => Some(AddF16),
+        ("add", Type::Bf16 | Type::Bf16x2) => Some(AddBf16),
         (_, Type::F16 | Type::Bf16 | Type::F32 | Type::F64) if *m != "exch" => None,
         ("add", _) => Some(Add),
         ("min", t) if t.signed() => Some(MinSigned),
@@ -164,12 +168,21 @@ fn atomic(d: &mut Decoder, p: &Parts) -> Result<Op> {
         Some(op) => op,
         None => return unsupported(p.opcode),
     };
-    let first = usize::from(p.root == "atom");
-    let dst = if first == 1 { d.optional(p.operand(0)?)? } else { None };
+    // PTX ISA, "red", "atom": vectors are for floating-point sums in global memory.
+    let sums = matches!(op, AddF32 | AddF16 | AddBf16);
+    if vector > 1 && (!sums || bytes as usize * vector > 16) {
+        return unsupported(p.opcode);
+    }
+    let returns = p.root == "atom";
+    let first = usize::from(returns);
+    let dst = if returns { d.destinations(p.operand(0)?)? } else { Box::new([]) as Box<[_]> };
     let (address, offset) = d.address(p.operand(first)?)?;
-    let b = d.value(p.operand(first + 1)?, t)?;
-    let c = if op == Swap { d.value(p.operand(first + 2)?, t)? } else { b };
-    Ok(Op::Atomic { space: space(p), op, bits: t.bits(), d: dst, address, offset, b, c })
+    let b = d.list(p.operand(first + 1)?, t)?;
+    if b.len() != vector || returns && dst.len() != vector && vector > 1 {
+        return Fault::err(Kind::Malformed, format!("{vector} registers are expected"));
+    }
+    let c = if op == Swap { d.value(p.operand(first + 2)?, t)? } else { b[0] };
+    Ok(Op::Atomic(Box::new(Atomic { space: space(p), op, bits: t.bits(), returns, d: dst, address, offset, b, c })))
 }
 
 /// Bulk copies: the operands follow from the qualifiers.

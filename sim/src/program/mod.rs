@@ -15,9 +15,10 @@ mod sync;
 mod types;
 
 pub use decode::{Kernel, decode};
+pub use float::ftz;
 pub use integer::{insert, lop3};
 pub use op::{
-    AsyncCopy, AtomicOp, BulkOp, Constant, Lanes, MbarrierOp, Multiply, Op, Pred, ShuffleMode, Slot, TensorOp,
+    AsyncCopy, Atomic, AtomicOp, BulkOp, Constant, Lanes, MbarrierOp, Multiply, Op, Pred, ShuffleMode, Slot, TensorOp,
     VoteMode, Wgmma, WgmmaA,
 };
 

@@ -63,8 +63,9 @@ pub enum AtomicOp {
     Add,
     AddF32,
     AddF64,
-    AddF16x2,
-    AddBf16x2,
+    /// One value, or two in a word.
+    AddF16,
+    AddBf16,
     Min,
     Max,
     MinSigned,
@@ -76,6 +77,22 @@ pub enum AtomicOp {
     Swap,
     Increment,
     Decrement,
+}
+
+/// `atom`, or `red` with its elements.
+#[derive(Clone, Debug)]
+pub struct Atomic {
+    pub space: Space,
+    pub op: AtomicOp,
+    /// Of an element.
+    pub bits: u32,
+    /// `atom`: the old value is returned, even if nobody wants it.
+    pub returns: bool,
+    pub d: Box<[Option<Slot>]>,
+    pub address: Slot,
+    pub offset: i64,
+    pub b: Box<[Slot]>,
+    pub c: Slot,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,7 +325,8 @@ pub enum Op {
         d: Box<[Option<Slot>]>,
         address: Slot,
         offset: i64,
-        acquire: bool,
+        /// `.relaxed`, `.acquire`, `.volatile`: several such accesses are no race.
+        strong: bool,
     },
     Store {
         space: Space,
@@ -316,18 +334,9 @@ pub enum Op {
         s: Box<[Slot]>,
         address: Slot,
         offset: i64,
-        release: bool,
+        strong: bool,
     },
-    Atomic {
-        space: Space,
-        op: AtomicOp,
-        bits: u32,
-        d: Option<Slot>,
-        address: Slot,
-        offset: i64,
-        b: Slot,
-        c: Slot,
-    },
+    Atomic(Box<Atomic>),
     Convert {
         wide: bool,
         generic: Option<Space>,
