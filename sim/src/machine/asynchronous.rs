@@ -46,6 +46,13 @@ pub enum Action {
         bytes: u32,
         reduce: Option<(ReduceOp, ReduceType)>,
     },
+    /// Values on their way to the shared memory of a CTA, through the generic proxy.
+    Deliver {
+        data: Vec<u8>,
+        to: u32,
+        target: Target,
+        reduce: Option<(ReduceOp, ReduceType)>,
+    },
     /// Answers a request to withdraw a cluster.
     Respond {
         offset: u32,
@@ -145,6 +152,17 @@ impl Machine<'_> {
                     cluster.write_shared(target.cta, offset, &response, true, who(target.epoch))?;
                     self.signal(cluster, target, RESPONSE_BYTES)?;
                 }
+            }
+            Action::Deliver { mut data, to, target, reduce } => {
+                let who = Who { proxy: Proxy::Generic, atomic: reduce.is_some(), ..who(target.epoch) };
+                let bytes = data.len() as u32;
+                if let Some((op, kind)) = reduce {
+                    let mut old = cluster.read_shared(target.cta, to, bytes, who)?;
+                    op.apply(kind, &mut old, &data);
+                    data = old;
+                }
+                cluster.write_shared(target.cta, to, &data, true, who)?;
+                self.signal(cluster, target, bytes)?;
             }
             Action::Cluster { from, target, to, bytes, reduce } => {
                 let mut data = cluster.read_shared(issuer.cta, from, bytes, who(epoch))?;

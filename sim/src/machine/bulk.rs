@@ -1,14 +1,14 @@
 //! Issue of asynchronous copies, their groups and waits.
 
 use super::Machine;
-use super::address::{Place, in_lane};
+use super::address::{Place, aligned, in_lane};
 use super::asynchronous::{Action, Issuer, Pending, Piece, Target};
 use super::clock::Epoch;
 use super::shared::{Proxy, Who, swizzle_number};
 use super::state::{Cluster, PendingCopy, Wait, Warp};
 use super::step::{Flow, lanes};
 use crate::error::{Fault, Kind, Result};
-use crate::program::{AsyncCopy, BulkOp, Op, Slot};
+use crate::program::{AsyncCopy, BulkOp, Op, Slot, StoreAsync};
 use crate::ptx::ast::Space;
 use crate::tensor_map::TensorMap;
 use crate::tma::{
@@ -131,17 +131,11 @@ impl Machine<'_> {
                 Some((op, kind))
             }
         };
-        let pc = warp.groups.iter().find(|g| g.mask >> lane & 1 == 1).map_or(0, |g| g.pc);
-        let issuer = Issuer { cta: warp.cta, warp: warp.index, lane: lane as u32, pc };
-        self.operations += 1;
-        let (id, due) = (self.operations, self.time + self.random.delay());
         if copy.op == BulkOp::Store {
-            let groups = warp.bulk.entry(lane as u32).or_default();
-            let group = groups.committed + 1;
-            groups.pending.push((group, id, true));
+            let group = warp.bulk.entry(lane as u32).or_default().committed + 1;
             let epoch = Epoch::new(warp.bulk_agent, group);
-            let action = Action::StoreRead { pieces, reduce };
-            cluster.pending.push(Pending { id, due, issuer, knows: warp.behind(1 << lane), epoch, action });
+            let id = self.issue_copy(cluster, warp, lane, epoch, Action::StoreRead { pieces, reduce });
+            warp.bulk.entry(lane as u32).or_default().pending.push((group, id, true));
             return Ok(());
         }
         let barrier = address_of(warp, lane, copy.barrier)? & 0xFFFF_FFFF;
@@ -177,8 +171,67 @@ impl Machine<'_> {
             }
             _ => Action::Load { pieces, fill, targets, bytes, swizzle },
         };
-        cluster.pending.push(Pending { id, due, issuer, knows: warp.behind(1 << lane), epoch, action });
+        self.issue_copy(cluster, warp, lane, epoch, action);
         Ok(())
+    }
+
+    /// `st.async` and `red.async` (PTX ISA 9.7.9.12, 9.7.13.7).
+    pub fn store_async(&mut self, cluster: &mut Cluster, warp: &mut Warp, mask: u32, op: &StoreAsync) -> Result<()> {
+        for lane in lanes(mask) {
+            self.store_async_lane(cluster, warp, lane, op).map_err(|f| in_lane(f, lane))?;
+        }
+        warp.advance();
+        Ok(())
+    }
+
+    fn store_async_lane(&mut self, cluster: &mut Cluster, warp: &Warp, lane: usize, op: &StoreAsync) -> Result<()> {
+        let mut data = Vec::with_capacity(16);
+        for &slot in &op.s {
+            let value = warp.get(slot, 1 << lane)?[lane];
+            data.extend_from_slice(&value.to_le_bytes()[..op.bytes as usize]);
+        }
+        let at = address_of(warp, lane, op.address)? & 0xFFFF_FFFF;
+        let (cta, to) = self.locate(cluster, warp.cta, Space::SharedCluster, at)?.shared()?;
+        let barrier = address_of(warp, lane, op.barrier)? & 0xFFFF_FFFF;
+        let (barrier_cta, barrier) = self.mbarrier_at(cluster, warp.cta, Space::SharedCluster, barrier)?;
+        aligned(to.into(), data.len() as u32)?;
+        if cta != barrier_cta || cluster.ctas.len() < 2 || op.reduce.is_some() && cta == warp.cta {
+            return Fault::err(
+                Kind::InvalidOperand,
+                format!("data for rank {cta} with an mbarrier of rank {barrier_cta}, from rank {}", warp.cta),
+            );
+        }
+        let reduce = match &op.reduce {
+            Some((name, kind)) => match reduction(name, Some(kind))? {
+                (op, Some(kind)) => {
+                    op.check(kind, true)?;
+                    Some((op, kind))
+                }
+                _ => return Fault::err(Kind::Malformed, "a reduction without a type"),
+            },
+            None => None,
+        };
+        self.knows_init(cluster, cta, barrier, warp, lane)?;
+        let epoch = self.signal_epoch(cluster, cta, barrier)?;
+        let target = Target { cta, mbarrier: (cta, barrier), epoch };
+        let action = Action::Deliver { data, to, target, reduce };
+        self.issue_copy(cluster, warp, lane, epoch, action);
+        Ok(())
+    }
+
+    /// An operation of this lane, to be completed at a random moment; its number.
+    pub fn issue_copy(&mut self, cluster: &mut Cluster, warp: &Warp, lane: usize, epoch: Epoch, action: Action) -> u64 {
+        self.operations += 1;
+        let pc = warp.groups.iter().find(|g| g.mask >> lane & 1 == 1).map_or(0, |g| g.pc);
+        cluster.pending.push(Pending {
+            id: self.operations,
+            due: self.time + self.random.delay(),
+            issuer: Issuer { cta: warp.cta, warp: warp.index, lane: lane as u32, pc },
+            knows: warp.behind(1 << lane),
+            epoch,
+            action,
+        });
+        self.operations
     }
 
     pub fn bulk_commit(&mut self, warp: &mut Warp, mask: u32) {

@@ -1,7 +1,7 @@
 //! Cluster launch control (PTX ISA 9.7.13.17 and 9.7.13.18): a running cluster takes over one that has not started.
 
 use super::Machine;
-use super::asynchronous::{Action, Issuer, Pending, Target};
+use super::asynchronous::{Action, Target};
 use super::clock::Epoch;
 use super::state::{Cluster, Warp};
 use super::step::lanes;
@@ -59,17 +59,7 @@ impl Machine<'_> {
             self.knows_init(cluster, cta, signal, warp, lane)?;
             targets.push(Target { cta, mbarrier: (cta, signal), epoch: self.signal_epoch(cluster, cta, signal)? });
         }
-        let pc = warp.groups.iter().find(|g| g.mask >> lane & 1 == 1).map_or(0, |g| g.pc);
-        let issuer = Issuer { cta: warp.cta, warp: warp.index, lane: lane as u32, pc };
-        self.operations += 1;
-        cluster.pending.push(Pending {
-            id: self.operations,
-            due: self.time + self.random.delay(),
-            issuer,
-            knows: warp.behind(1 << lane),
-            epoch: Epoch::default(),
-            action: Action::Respond { offset, targets },
-        });
+        self.issue_copy(cluster, warp, lane, Epoch::default(), Action::Respond { offset, targets });
         Ok(())
     }
 }

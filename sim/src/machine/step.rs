@@ -388,6 +388,7 @@ impl Machine<'_> {
             | Op::Elect { .. }
             | Op::ActiveMask { .. } => return self.exchange(warp, mask, op),
             Op::Bulk(copy) => self.bulk(cluster, warp, mask, copy)?,
+            Op::StoreAsync(store) => self.store_async(cluster, warp, mask, store)?,
             Op::BulkCommit => self.bulk_commit(warp, mask),
             Op::BulkWait { pending, read } => return self.bulk_wait(warp, mask, *pending, *read),
             Op::CopyAsync { .. } | Op::CopyAsyncCommit | Op::CopyAsyncWait { .. } => {

@@ -1,7 +1,7 @@
 //! Decodes loads, stores, atomics, address conversions and asynchronous copies.
 
 use super::decode::{Decoder, Parts, unsupported};
-use super::op::{AsyncCopy, Atomic, AtomicOp, BulkOp, Op};
+use super::op::{AsyncCopy, Atomic, AtomicOp, BulkOp, Op, StoreAsync};
 use super::types::Type;
 use crate::error::{Fault, Kind, Result};
 use crate::ptx::ast::{Operand, Space};
@@ -43,7 +43,8 @@ pub fn decode(d: &mut Decoder, p: &Parts) -> Result<Option<Op>> {
             let (address, offset) = d.address(p.operand(1)?)?;
             Op::Load { space: space(p), bytes, signed: t.signed(), d: list, address, offset, strong: strong(p) }
         }
-        "st" if p.has("async") || p.has("bulk") => return unsupported(p.opcode),
+        "st" | "red" if p.has("async") => store_async(d, p)?,
+        "st" if p.has("bulk") => return unsupported(p.opcode),
         "st" => {
             let (bytes, vector, t) = shape(p)?;
             let (address, offset) = d.address(p.operand(0)?)?;
@@ -185,6 +186,30 @@ fn atomic(d: &mut Decoder, p: &Parts) -> Result<Op> {
     Ok(Op::Atomic(Box::new(Atomic { space: space(p), op, bits: t.bits(), returns, d: dst, address, offset, b, c })))
 }
 
+/// The forms of `st.async` and `red.async` that signal an mbarrier.
+fn store_async(d: &mut Decoder, p: &Parts) -> Result<Op> {
+    if !p.has("mbarrier::complete_tx::bytes") {
+        return unsupported(p.opcode);
+    }
+    let (bytes, vector, t) = shape(p)?;
+    let reduce = match p.root {
+        "red" => Some((operation(p), p.modes.0.last().copied().unwrap_or("").to_string())),
+        _ => None,
+    };
+    let s = d.list(p.operand(1)?, t)?;
+    if s.len() != vector || vector > 1 && reduce.is_some() || bytes as usize * vector > 16 {
+        return unsupported(p.opcode);
+    }
+    let (address, barrier) = (d.address(p.operand(0)?)?, d.address(p.operand(2)?)?);
+    Ok(Op::StoreAsync(Box::new(StoreAsync { bytes, s, address, barrier, reduce })))
+}
+
+/// Name of a reduction.
+fn operation(p: &Parts) -> String {
+    let names = ["add", "min", "max", "inc", "dec", "and", "or", "xor"];
+    p.modes.0.iter().find(|m| names.contains(m)).copied().unwrap_or("").to_string()
+}
+
 /// Bulk copies: the operands follow from the qualifiers.
 fn bulk(d: &mut Decoder, p: &Parts) -> Result<Op> {
     let spaces: Vec<&str> =
@@ -211,10 +236,8 @@ fn bulk(d: &mut Decoder, p: &Parts) -> Result<Op> {
     }
     let reduce = match p.root == "cp" && p.modes.0.first() == Some(&"reduce") {
         true => {
-            let names = ["add", "min", "max", "inc", "dec", "and", "or", "xor"];
-            let op = p.modes.0.iter().find(|m| names.contains(m)).copied().unwrap_or("");
             let t = p.modes.0.last().copied().filter(|m| Type::parse(m).is_some()).unwrap_or("");
-            Some((op.to_string(), t.to_string()))
+            Some((operation(p), t.to_string()))
         }
         false => None,
     };

@@ -18,8 +18,8 @@ pub use decode::{Kernel, decode};
 pub use float::ftz;
 pub use integer::{insert, lop3};
 pub use op::{
-    AsyncCopy, Atomic, AtomicOp, BulkOp, Constant, Lanes, MbarrierOp, Multiply, Op, Pred, ShuffleMode, Slot, TensorOp,
-    VoteMode, Wgmma, WgmmaA,
+    AsyncCopy, Atomic, AtomicOp, BulkOp, Constant, Lanes, MbarrierOp, Multiply, Op, Pred, ShuffleMode, Slot,
+    StoreAsync, TensorOp, VoteMode, Wgmma, WgmmaA,
 };
 
 #[cfg(test)]

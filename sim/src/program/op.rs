@@ -175,6 +175,17 @@ pub struct AsyncCopy {
     pub pair: bool,
 }
 
+/// `st.async` and `red.async` to the shared memory of a CTA, signalled on an mbarrier of the same.
+#[derive(Clone, Debug)]
+pub struct StoreAsync {
+    /// Of an element.
+    pub bytes: u32,
+    pub s: Box<[Slot]>,
+    pub address: (Slot, i64),
+    pub barrier: (Slot, i64),
+    pub reduce: Option<(String, String)>,
+}
+
 #[derive(Clone, Debug)]
 pub enum WgmmaA {
     Descriptor(Slot),
@@ -426,6 +437,7 @@ pub enum Op {
         offset: i64,
     },
     Bulk(Box<AsyncCopy>),
+    StoreAsync(Box<StoreAsync>),
     BulkCommit,
     BulkWait {
         pending: u32,

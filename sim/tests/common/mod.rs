@@ -50,34 +50,64 @@ pub fn source(text: &str, target: &str, faulty: bool) -> String {
 #[repr(align(128))]
 struct Aligned([u8; 128]);
 
-/// Runs one of the twins; the 4 KiB of `out`.
-pub fn run(case: &Case, faulty: bool, seed: u64) -> Result<Vec<u8>, Fault> {
-    let text = source(case.text, case.target, faulty);
-    let mut simulator = Simulator::new(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    let (data, out) = (simulator.allocate(4096), simulator.allocate(4096));
-    simulator.write(data, &[0x3c; 4096]).unwrap();
+/// The tensor map of a kernel that needs none.
+pub fn no_map(_data: u64, _out: u64) -> [u8; 128] {
+    [0; 128]
+}
+
+/// A map of a dense matrix of `width` x `height` elements of this type, in boxes of `box_dims`.
+pub fn matrix_map(
+    address: u64,
+    data_type: u32,
+    size: u64,
+    dims: [u64; 2],
+    box_dims: [u32; 2],
+    swizzle: u32,
+) -> [u8; 128] {
     let mut map = Aligned([0; 128]);
     let encoded = EncodeTiled {
         object: map.0.as_ptr() as u64,
-        data_type: 9,
+        data_type,
         rank: 2,
-        address: data,
-        dims: &[64, 16],
-        strides: &[128],
-        box_dims: &[64, 8],
+        address,
+        dims: &dims,
+        strides: &[dims[0] * size],
+        box_dims: &box_dims,
         element_strides: &[1, 1],
         interleave: 0,
-        swizzle: case.swizzle,
+        swizzle,
         l2: 0,
         fill: 0,
         blackwell: false,
     };
     map.0 = encoded.encode().unwrap().to_bytes();
-    let shape = Shape { seed, ..case.shape };
-    simulator.launch("k", shape, &[&data.to_le_bytes(), &out.to_le_bytes(), &map.0])?;
-    let mut bytes = vec![0; 4096];
-    simulator.read(out, &mut bytes)?;
-    Ok(bytes)
+    map.0
+}
+
+/// Runs a kernel of one text on this `data`; what becomes of `out`, whose bytes count as unwritten if there are none.
+pub fn launch(
+    text: &str,
+    shape: Shape,
+    data: &[u8],
+    (out, bytes): (&[u8], usize),
+    map: impl FnOnce(u64, u64) -> [u8; 128],
+) -> Result<Vec<u8>, Fault> {
+    let mut simulator = Simulator::new(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let (data_at, out_at) = (simulator.allocate(data.len()), simulator.allocate(bytes));
+    simulator.write(data_at, data).unwrap();
+    simulator.write(out_at, out).unwrap();
+    let map = map(data_at, out_at);
+    simulator.launch("k", shape, &[&data_at.to_le_bytes(), &out_at.to_le_bytes(), &map])?;
+    let mut result = vec![0; bytes];
+    simulator.read(out_at, &mut result)?;
+    Ok(result)
+}
+
+/// Runs one of the twins; the 4 KiB of `out`.
+pub fn run(case: &Case, faulty: bool, seed: u64) -> Result<Vec<u8>, Fault> {
+    let text = source(case.text, case.target, faulty);
+    let map = |data, _| matrix_map(data, 9, 2, [64, 16], [64, 8], case.swizzle);
+    launch(&text, Shape { seed, ..case.shape }, &[0x3c; 4096], (&[], 4096), map)
 }
 
 /// Runs both kernels with many interleavings; the text of one report.
