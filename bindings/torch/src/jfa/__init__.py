@@ -6,10 +6,10 @@
 ranks. The operators are `torch.ops.jfa.forward` and `torch.ops.jfa.backward`.
 """
 
-from ._library import __version__  # First: it loads the operators.
 from . import _flops, _ops  # noqa: F401 (they register)
 from ._attention import attention
 from ._balance import balance
+from ._library import __version__
 from ._plan import Plan
 
 __all__ = ["Plan", "__version__", "attention", "balance"]

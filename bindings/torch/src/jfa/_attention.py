@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from ._plan import Plan
+from ._plan import current_plan
 
 _UNBOUNDED = -1
 
@@ -56,8 +56,8 @@ def attention(
 
     Returns O: of q's shape (and nested if q is), or `[batch, seqlen_q, heads_q, head_dim]` without `q_offsets`. Queries
     that see no key get O = 0 and LSE = -inf. Raises TypeError, ValueError or RuntimeError before anything is launched.
-    What the offsets hold is checked on the CPU; on CUDA, where nothing waits for the GPU, wrong ones leave the results
-    at zero, and `Plan.check` tells.
+    What the offsets hold is checked on the CPU; on CUDA, where nothing waits for the GPU, wrong ones leave undefined
+    results, and `Plan.check` tells.
     """
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, torch.Tensor):
@@ -88,7 +88,7 @@ def attention(
         raise ValueError(f'jfa: alignment: must be "top_left" or "bottom_right", but is {alignment!r}')
     if scale is not None and not (math.isfinite(scale) and scale != 0):
         raise ValueError(f"jfa: scale: must be finite and not 0, but is {scale}")
-    plan = Plan._current if plan is None else plan
+    plan = current_plan() if plan is None else plan
     if plan is not None and not torch.compiler.is_compiling():
         plan._refuse_changed()
     o, lse = torch.ops.jfa.forward(

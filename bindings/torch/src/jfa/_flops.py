@@ -4,6 +4,8 @@ import torch
 from torch._subclasses.fake_tensor import is_fake
 from torch.utils.flop_counter import register_flop_formula
 
+from . import _library  # noqa: F401 (it loads the operators)
+
 
 def _lengths(offsets, lengths, rows, longest):
     """Lengths of the sequences; without data, the most that they can be."""

@@ -2,6 +2,8 @@
 
 import torch
 
+from . import _library  # noqa: F401 (it loads the operators)
+
 _AUTOCAST_KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
 
 
@@ -18,17 +20,21 @@ def _check_vector(name, vector, size=None):
         )
 
 
+def _check_rows(name, tensor, q):
+    torch._check_value(
+        tensor.dim() == 3,
+        lambda: f"jfa: {name}: must have 3 dimensions (rows, heads, head_dim), but has {tensor.dim()}",
+    )
+    torch._check_value(
+        tensor.dtype == q.dtype, lambda: f"jfa: {name}: must be of q's type {q.dtype}, but is {tensor.dtype}"
+    )
+    torch._check_value(tensor.device == q.device, lambda: f"jfa: {name}: must be on the device of q")
+
+
 def _check(q, k, v, kv_offsets, q_offsets, kv_lengths):
     """The rules on shapes and types that can be seen without data; the kernels check all of them."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        torch._check_value(
-            tensor.dim() == 3,
-            lambda: f"jfa: {name}: must have 3 dimensions (rows, heads, head_dim), but has {tensor.dim()}",
-        )
-        torch._check_value(
-            tensor.dtype == q.dtype, lambda: f"jfa: {name}: must be of q's type {q.dtype}, but is {tensor.dtype}"
-        )
-        torch._check_value(tensor.device == q.device, lambda: f"jfa: {name}: must be on the device of q")
+        _check_rows(name, tensor, q)
     torch._check_value(k.shape[2] == q.shape[2], lambda: f"jfa: k: must have q's head_dim {q.shape[2]}")
     torch._check_value(k.shape == v.shape, lambda: "jfa: v: must have the shape of k")
     torch._check_value(
@@ -99,6 +105,6 @@ def _autocast(device_type):
 
 
 # The registrations last as long as this object.
-_library = torch.library.Library("jfa", "FRAGMENT")
+_fragment = torch.library.Library("jfa", "FRAGMENT")
 for _device_type, _key in _AUTOCAST_KEYS.items():
-    _library.impl("forward", _autocast(_device_type), _key)
+    _fragment.impl("forward", _autocast(_device_type), _key)

@@ -1,8 +1,19 @@
 """Plans that the layers of a model share."""
 
+import threading
 import weakref
 
 import torch
+
+from . import _library  # noqa: F401 (it loads the operators)
+
+# The plan whose `with` block the thread is in.
+_thread = threading.local()
+
+
+def current_plan():
+    """The plan whose `with` block this thread is in, or None."""
+    return getattr(_thread, "plan", None)
 
 
 class Plan:
@@ -22,8 +33,6 @@ class Plan:
     under way: the backward of an earlier batch lists its tiles again. A CUDA graph that was captured with a plan needs
     the plan as long as it lives. The plan's memory is freed with the object.
     """
-
-    _current = None
 
     def __init__(self):
         self._id = torch.ops.jfa.plan_new()
@@ -47,7 +56,8 @@ class Plan:
     def check(self):
         """Raises ValueError if the offsets of the last batch break a rule. Synchronises with the GPU.
 
-        On the CPU, the call of `attention` itself fails; on CUDA it leaves its results at zero.
+        On the CPU, the call of `attention` itself fails; on CUDA it reads and writes nothing out of range, and its
+        results are undefined.
         """
         torch.ops.jfa.plan_check(self._id)
 
@@ -57,9 +67,9 @@ class Plan:
                 raise RuntimeError(f"jfa: {name}: changed in place since plan.update(): call it again")
 
     def __enter__(self):
-        self._previous.append(Plan._current)
-        Plan._current = self
+        self._previous.append(current_plan())
+        _thread.plan = self
         return self
 
     def __exit__(self, *exception):
-        Plan._current = self._previous.pop()
+        _thread.plan = self._previous.pop()
