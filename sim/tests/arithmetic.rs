@@ -80,6 +80,12 @@ fn bit_fields() {
     check("shf.l.wrap.b32 %r4, %r1, %r2, %r3;", |[a, b, c]| {
         ((u64::from(b) << 32 | u64::from(a)) << (c & 31) >> 32) as u32
     });
+    check("bfind.shiftamt.u32 %r4, %r1;", |[a, ..]| if a == 0 { u32::MAX } else { a.leading_zeros() });
+    check("bfind.s32 %r4, %r1;", |[a, ..]| match a as i32 {
+        0 | -1 => u32::MAX,
+        x if x < 0 => 31 - (!a).leading_zeros(),
+        _ => 31 - a.leading_zeros(),
+    });
     check("popc.b32 %r4, %r1;", |[a, ..]| a.count_ones());
     check("bmsk.clamp.b32 %r4, %r1, %r2;", |[a, b, _]| {
         let ones = if b > 31 { u32::MAX } else { (1 << b) - 1 };

@@ -229,7 +229,8 @@ fn matrices_of_the_warp() {
 
 #[test]
 fn shuffles() {
-    let modes: [(&str, u32, u32, fn(u32) -> u32); 7] = [
+    type From = fn(u32) -> u32;
+    let modes: [(&str, u32, u32, From); 7] = [
         ("bfly", 5, 31, |t| t ^ 5),
         ("up", 3, 0, |t| if t < 3 { t } else { t - 3 }),
         ("down", 2, 31, |t| if t > 29 { t } else { t + 2 }),
@@ -256,4 +257,28 @@ fn shuffles() {
         let want = (0..32).flat_map(|t| [1000 + from(t), inside(t)]);
         check(&text, threads(32), &[0; 16], &[], no_map, &words(want));
     }
+}
+
+/// An atomic whose result nobody reads tells a CTA nothing of what others did.
+#[test]
+fn only_results_order_ctas() {
+    let kernel = |atomic: &str, read: &str| {
+        let text = format!(
+            "mov.u32 %r1, %ctaid.x;
+            setp.ne.u32 %p1, %r31, 0;
+            @%p1 bra done;
+            st.global.u32 [%d31+8], %r1;
+            {atomic} [%d31], 1;
+            {read}
+            done:"
+        );
+        let run = |seed| {
+            let shape = Shape { seed, ..ctas(2, 32) };
+            launch(&source(&text, "sm_90a", false), shape, &[0; 16], (&words([0, 0]), 12), no_map)
+        };
+        (0..12).filter(|&seed| run(seed).is_err()).count()
+    };
+    assert_eq!(kernel("red.global.add.u32", ""), 12);
+    assert_eq!(kernel("atom.global.add.u32 %r2,", ""), 12);
+    assert_eq!(kernel("atom.global.add.u32 %r2,", "st.shared.u32 [%r29], %r2;"), 0, "the order is not followed then");
 }

@@ -6,7 +6,7 @@ use super::alu::{Modes, map};
 use super::compare::compare;
 use super::convert::{Conversion, fast};
 use super::op::{Constant, Inst, LogicOp, Op, Pred, Slot};
-use super::registers::{Slots, assign};
+use super::registers::{Slots, assign, visit};
 use super::types::Type;
 use super::{matrix, memory, sync};
 use crate::error::{Fault, Kind, Result};
@@ -228,6 +228,13 @@ impl Decoder<'_> {
         }
     }
 
+    /// Whether anything reads one of these destinations.
+    pub fn wanted(&self, operand: &Operand) -> bool {
+        let mut wanted = false;
+        visit(operand, &mut |r| wanted |= self.slots.mentions[r as usize] > 1);
+        wanted
+    }
+
     pub fn destinations(&self, operand: &Operand) -> Result<Box<[Option<Slot>]>> {
         match operand {
             Operand::Vector(list) => list.iter().map(|o| self.optional(o)).collect(),
@@ -309,7 +316,7 @@ impl Decoder<'_> {
     fn arithmetic(&mut self, p: &Parts) -> Result<Op> {
         const KNOWN: &[&str] = &[
             "rn", "rz", "rm", "rp", "ftz", "sat", "relu", "lo", "hi", "wide", "approx", "full", "NaN", "noftz", "wrap",
-            "clamp", "l", "r", "f4e", "b4e", "rc8", "ecl", "ecr", "rc16",
+            "clamp", "l", "r", "f4e", "b4e", "rc8", "ecl", "ecr", "rc16", "shiftamt",
         ];
         p.only(KNOWN)?;
         let t = p.ty()?;

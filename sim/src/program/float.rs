@@ -96,27 +96,31 @@ fn directed32(root: &str, modes: &Modes) -> Option<(Map, u8)> {
         return None;
     }
     macro_rules! directed {
-        (|$a:ident, $b:ident| $e:expr) => {
+        (|$($v:ident),+| $e:expr) => {
             match (modes.has("rz"), modes.has("rm")) {
                 (true, _) => {
-                    lanes!(|$a, $b| rounded(($e), |near, rest| near > 0.0 && rest < 0.0 || near < 0.0 && rest > 0.0))
+                    lanes!(|$($v),+| rounded(($e), |near, rest| near > 0.0 && rest < 0.0 || near < 0.0 && rest > 0.0))
                 }
-                (_, true) => lanes!(|$a, $b| rounded(($e), |_, rest| rest < 0.0)),
-                _ => lanes!(|$a, $b| rounded(($e), |_, rest| rest > 0.0)),
+                (_, true) => lanes!(|$($v),+| rounded(($e), |_, rest| rest < 0.0)),
+                _ => lanes!(|$($v),+| rounded(($e), |_, rest| rest > 0.0)),
             }
         };
     }
     match root {
-        "add" => directed!(|a, b| sum(f32_of(a), f32_of(b))),
-        "sub" => directed!(|a, b| sum(f32_of(a), -f32_of(b))),
-        "mul" => directed!(|a, b| (f64::from(f32_of(a)) * f64::from(f32_of(b)), 0.0)),
+        "add" => directed!(|a, b| sum(wide(a), wide(b))),
+        "sub" => directed!(|a, b| sum(wide(a), -wide(b))),
+        "mul" => directed!(|a, b| (wide(a) * wide(b), 0.0)),
+        "fma" => directed!(|a, b, c| sum(wide(a) * wide(b), wide(c))),
         _ => None,
     }
 }
 
-/// The sum in f64 and what is missing from it.
-fn sum(a: f32, b: f32) -> (f64, f64) {
-    let (a, b) = (f64::from(a), f64::from(b));
+fn wide(x: u64) -> f64 {
+    f32_of(x).into()
+}
+
+/// The sum in f64 and what is missing from it (Knuth's sum; products of two f32 are exact in f64).
+fn sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
     let back = sum - a;
     (sum, (a - (sum - back)) + (b - back))

@@ -90,6 +90,8 @@ pub fn integer32(root: &str, modes: &Modes, signed: bool) -> Option<(Map, u8)> {
         "popc" => lanes!(|a| (a as u32).count_ones()),
         "clz" => lanes!(|a| (a as u32).leading_zeros()),
         "brev" => lanes!(|a| (a as u32).reverse_bits()),
+        "bfind" if modes.has("shiftamt") && signed => lanes!(|a| shift_amount((a as i32 ^ a as i32 >> 31) as u32)),
+        "bfind" if modes.has("shiftamt") => lanes!(|a| shift_amount(a as u32)),
         "bfind" if signed => lanes!(|a| {
             let x = if (a as i32) < 0 { !a as u32 } else { a as u32 };
             31u32.wrapping_sub(x.leading_zeros())
@@ -113,6 +115,11 @@ pub fn integer32(root: &str, modes: &Modes, signed: bool) -> Option<(Map, u8)> {
         "shf" => lanes!(|a, b, c| funnel(a, b, (c as u32).min(32), false)),
         _ => None,
     }
+}
+
+/// How far the highest one is from the top; all ones if there is none.
+fn shift_amount(x: u32) -> u32 {
+    if x == 0 { u32::MAX } else { x.leading_zeros() }
 }
 
 fn ones(count: u32) -> u32 {
@@ -213,6 +220,7 @@ pub fn integer64(root: &str, modes: &Modes, signed: bool) -> Option<(Map, u8)> {
         ("popc", _) => lanes!(|a| a.count_ones()),
         ("clz", _) => lanes!(|a| a.leading_zeros()),
         ("brev", _) => lanes!(|a| a.reverse_bits()),
+        ("bfind", _) if modes.has("shiftamt") => None,
         ("bfind", false) => lanes!(|a| 63u32.wrapping_sub(a.leading_zeros())),
         ("bfe", false) => lanes!(|a, b, c| {
             let mask = 1u64.checked_shl((c & 255) as u32).unwrap_or(0).wrapping_sub(1);

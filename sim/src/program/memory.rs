@@ -174,12 +174,13 @@ fn atomic(d: &mut Decoder, p: &Parts) -> Result<Op> {
     if vector > 1 && (!sums || bytes as usize * vector > 16) {
         return unsupported(p.opcode);
     }
-    let returns = p.root == "atom";
-    let first = usize::from(returns);
-    let dst = if returns { d.destinations(p.operand(0)?)? } else { Box::new([]) as Box<[_]> };
+    let first = usize::from(p.root == "atom");
+    let dst = if first == 1 { d.destinations(p.operand(0)?)? } else { Box::new([]) as Box<[_]> };
+    // nvcc writes an atom with a destination that nobody reads where CUDA C++ drops the result; ptxas makes it a red.
+    let returns = first == 1 && d.wanted(p.operand(0)?);
     let (address, offset) = d.address(p.operand(first)?)?;
     let b = d.list(p.operand(first + 1)?, t)?;
-    if b.len() != vector || returns && dst.len() != vector && vector > 1 {
+    if b.len() != vector || first == 1 && dst.len() != vector {
         return Fault::err(Kind::Malformed, format!("{vector} registers are expected"));
     }
     let c = if op == Swap { d.value(p.operand(first + 2)?, t)? } else { b[0] };

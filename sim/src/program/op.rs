@@ -86,7 +86,7 @@ pub struct Atomic {
     pub op: AtomicOp,
     /// Of an element.
     pub bits: u32,
-    /// `atom`: the old value is returned, even if nobody wants it.
+    /// Somebody reads the old value.
     pub returns: bool,
     pub d: Box<[Option<Slot>]>,
     pub address: Slot,

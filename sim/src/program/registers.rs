@@ -9,6 +9,8 @@ pub struct Slots {
     pub of: Vec<u32>,
     pub values: u32,
     pub predicates: u32,
+    /// How often each register is named.
+    pub mentions: Vec<u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -45,6 +47,7 @@ pub fn assign(entry: &Entry) -> Slots {
     let unused = Interval { first: u32::MAX, last: 0, defined: false, asynchronous: false };
     let mut intervals = vec![unused; entry.registers.len()];
     let (mut loops, mut waits) = (Vec::new(), Vec::new());
+    let mut mentions = vec![0; intervals.len()];
     for (index, instruction) in entry.instructions.iter().enumerate() {
         let at = index as u32;
         let asynchronous = instruction.opcode.starts_with("wgmma.mma") || instruction.opcode.starts_with("tcgen05.ld");
@@ -56,6 +59,7 @@ pub fn assign(entry: &Entry) -> Slots {
             visit(first, &mut |r| defined.push(r));
         }
         let mut touch = |r: u32, written: bool| {
+            mentions[r as usize] += 1;
             let interval = &mut intervals[r as usize];
             if interval.first == u32::MAX {
                 (interval.first, interval.defined) = (at, written);
@@ -106,11 +110,11 @@ pub fn assign(entry: &Entry) -> Slots {
             }
         }
     }
-    scan(entry, &intervals)
+    Slots { mentions, ..scan(entry, &intervals) }
 }
 
 fn scan(entry: &Entry, intervals: &[Interval]) -> Slots {
-    let mut slots = Slots { of: vec![0; intervals.len()], values: 0, predicates: 0 };
+    let mut slots = Slots { of: vec![0; intervals.len()], values: 0, predicates: 0, mentions: Vec::new() };
     let mut order: Vec<usize> = (0..intervals.len()).filter(|&r| intervals[r].first != u32::MAX).collect();
     order.sort_by_key(|&r| intervals[r].first);
     let (mut free, mut active) = (Vec::new(), std::collections::BinaryHeap::new());

@@ -62,7 +62,13 @@ pub fn tokens(text: &str) -> Result<Vec<(Token<'_>, u32)>> {
                         _ => break,
                     }
                 }
-                out.push((Token::Word(&text[start..i]), line));
+                // Directives may follow each other without a space: `.reg.b16`.
+                let mut word = &text[start..i];
+                while let Some(dot) = word[1..].find('.').filter(|_| b == b'.') {
+                    out.push((Token::Word(&word[..dot + 1]), line));
+                    word = &word[dot + 1..];
+                }
+                out.push((Token::Word(word), line));
             }
             b'{' | b'}' | b'[' | b']' | b'(' | b')' | b'<' | b'>' | b',' | b';' | b':' | b'@' | b'!' | b'|' | b'+'
             | b'-' | b'=' | b'~' | b'*' => {
@@ -100,9 +106,11 @@ mod tests {
 
     #[test]
     fn words_numbers_and_lines() {
-        let text = "a.b::c %r1, // x\n[0x10], -0f3F800000; /* \n */ 017 1.5e+3";
+        let text = ".reg.b16 a.b::c %r1, // x\n[0x10], -0f3F800000; /* \n */ 017 1.5e+3";
         let found: Vec<_> = tokens(text).unwrap();
         let expected = [
+            (Token::Word(".reg"), 1),
+            (Token::Word(".b16"), 1),
             (Token::Word("a.b::c"), 1),
             (Token::Word("%r1"), 1),
             (Token::Sign(b','), 1),

@@ -2,20 +2,10 @@
 
 use super::ast::{Global, Module, Space};
 use super::lexer::{Token, at, tokens};
+use super::operand::Raw;
 use super::resolve::resolve;
+use super::variable::{Variable, bits};
 use crate::error::{Fault, Kind, Result};
-
-/// An operand with its names as written.
-#[derive(Clone, Debug)]
-pub enum Raw<'a> {
-    Word(&'a str, i64),
-    Not(&'a str),
-    Pair(&'a str, &'a str),
-    Integer(u64),
-    Float(f64),
-    Vector(Vec<Raw<'a>>),
-    Address(Box<Raw<'a>>, i64, Vec<Raw<'a>>),
-}
 
 #[derive(Clone, Debug)]
 pub enum Statement<'a> {
@@ -35,17 +25,6 @@ pub struct RawInstruction<'a> {
     pub source: (u32, u32),
 }
 
-#[derive(Clone, Debug)]
-pub struct Variable<'a> {
-    pub space: Space,
-    pub name: &'a str,
-    pub align: u32,
-    /// `None`: an unsized array.
-    pub bytes: Option<u32>,
-    pub initial: Vec<u8>,
-    pub line: u32,
-}
-
 /// An entry before its names are resolved.
 #[derive(Clone, Debug, Default)]
 pub struct RawEntry<'a> {
@@ -55,9 +34,9 @@ pub struct RawEntry<'a> {
     pub body: Vec<Statement<'a>>,
 }
 
-struct Parser<'a> {
-    tokens: Vec<(Token<'a>, u32)>,
-    next: usize,
+pub struct Parser<'a> {
+    pub tokens: Vec<(Token<'a>, u32)>,
+    pub next: usize,
     source: (u32, u32),
 }
 
@@ -131,11 +110,11 @@ pub fn parse(text: &str) -> Result<Module> {
 }
 
 impl<'a> Parser<'a> {
-    fn peek(&self) -> Option<Token<'a>> {
+    pub fn peek(&self) -> Option<Token<'a>> {
         self.tokens.get(self.next).map(|t| t.0)
     }
 
-    fn line(&self) -> u32 {
+    pub fn line(&self) -> u32 {
         self.tokens.get(self.next).or(self.tokens.last()).map_or(0, |t| t.1)
     }
 
@@ -143,37 +122,37 @@ impl<'a> Parser<'a> {
         Fault { kind, ..at(self.line(), message) }
     }
 
-    fn unexpected(&self, wanted: &str) -> Fault {
+    pub fn unexpected(&self, wanted: &str) -> Fault {
         match self.peek() {
             Some(token) => at(self.line(), &format!("{wanted} expected, found {token:?}")),
             None => at(self.line(), &format!("{wanted} expected, but the text ends")),
         }
     }
 
-    fn is(&self, sign: u8) -> bool {
+    pub fn is(&self, sign: u8) -> bool {
         self.peek() == Some(Token::Sign(sign))
     }
 
-    fn eat(&mut self, sign: u8) -> bool {
+    pub fn eat(&mut self, sign: u8) -> bool {
         let found = self.is(sign);
         self.next += usize::from(found);
         found
     }
 
-    fn expect(&mut self, sign: u8) -> Result<()> {
+    pub fn expect(&mut self, sign: u8) -> Result<()> {
         match self.eat(sign) {
             true => Ok(()),
             false => Err(self.unexpected(&format!("'{}'", sign as char))),
         }
     }
 
-    fn word(&mut self) -> Result<&'a str> {
+    pub fn word(&mut self) -> Result<&'a str> {
         let Some(Token::Word(word)) = self.peek() else { return Err(self.unexpected("a name")) };
         self.next += 1;
         Ok(word)
     }
 
-    fn integer(&mut self) -> Result<u64> {
+    pub fn integer(&mut self) -> Result<u64> {
         let negative = self.eat(b'-');
         let Some(Token::Integer(value)) = self.peek() else { return Err(self.unexpected("an integer")) };
         self.next += 1;
@@ -198,72 +177,6 @@ impl<'a> Parser<'a> {
                 return Ok(());
             }
         }
-    }
-
-    /// `.space {.align n} .type name{[n]}{ = ...}`; the directive `.param` too.
-    fn variable(&mut self) -> Result<Variable<'a>> {
-        let line = self.line();
-        let space = match self.word()? {
-            ".shared" => Space::Shared,
-            ".global" => Space::Global,
-            ".const" => Space::Const,
-            ".local" => Space::Local,
-            ".param" => Space::Param,
-            other => return Err(at(line, &format!("{other} is no state space"))),
-        };
-        let (mut align, mut element, mut vector) = (0, 0, 1);
-        let name = loop {
-            match self.word()? {
-                ".align" => align = self.integer()? as u32,
-                ".v2" => vector = 2,
-                ".v4" => vector = 4,
-                ".attribute" => return Err(at(line, ".attribute is not modelled")),
-                ".ptr" | ".global" | ".shared" | ".const" | ".local" => {}
-                word if word.starts_with('.') => {
-                    element = bits(word).ok_or_else(|| at(line, &format!("{word} is no type")))?;
-                }
-                word => break word,
-            }
-        };
-        let element = u32::from(element).div_ceil(8).max(1) * vector;
-        let mut bytes = Some(element);
-        while self.eat(b'[') {
-            if self.eat(b']') {
-                bytes = None;
-                continue;
-            }
-            let count = self.integer()?;
-            bytes = bytes.map(|bytes| (u64::from(bytes) * count).min(u32::MAX.into()) as u32);
-            self.expect(b']')?;
-        }
-        let mut initial = Vec::new();
-        if self.eat(b'=') {
-            self.initial(element, &mut initial)?;
-        }
-        Ok(Variable { space, name, align: align.max(element.min(16)), bytes, initial, line })
-    }
-
-    fn initial(&mut self, element: u32, out: &mut Vec<u8>) -> Result<()> {
-        if self.eat(b'{') {
-            while !self.eat(b'}') {
-                self.initial(element, out)?;
-                self.eat(b',');
-            }
-            return Ok(());
-        }
-        let value = match self.peek() {
-            Some(Token::Float(value)) if element == 4 => {
-                self.next += 1;
-                (value as f32).to_bits().into()
-            }
-            Some(Token::Float(value)) => {
-                self.next += 1;
-                value.to_bits()
-            }
-            _ => self.integer()?,
-        };
-        out.extend(&value.to_le_bytes()[..(element as usize).min(8)]);
-        Ok(())
     }
 
     fn entry(&mut self) -> Result<RawEntry<'a>> {
@@ -371,85 +284,4 @@ impl<'a> Parser<'a> {
         }
         Ok(out)
     }
-
-    fn offset(&mut self) -> Result<i64> {
-        match self.eat(b'+') || self.is(b'-') {
-            true => Ok(self.integer()? as i64),
-            false => Ok(0),
-        }
-    }
-
-    fn operand(&mut self) -> Result<Raw<'a>> {
-        if self.eat(b'!') {
-            return Ok(Raw::Not(self.word()?));
-        }
-        if self.eat(b'{') {
-            return Ok(Raw::Vector(self.vector()?));
-        }
-        if self.eat(b'[') {
-            let base = match self.peek() {
-                Some(Token::Word(word)) => {
-                    self.next += 1;
-                    Raw::Word(word, 0)
-                }
-                _ => Raw::Integer(self.integer()?),
-            };
-            let offset = self.offset()?;
-            let mut coordinates = Vec::new();
-            if self.eat(b',') {
-                match self.eat(b'{') {
-                    true => coordinates = self.vector()?,
-                    false => coordinates.push(self.operand()?),
-                }
-            }
-            self.expect(b']')?;
-            return Ok(Raw::Address(Box::new(base), offset, coordinates));
-        }
-        match self.peek() {
-            Some(Token::Word(word)) => {
-                self.next += 1;
-                if self.eat(b'|') {
-                    return Ok(Raw::Pair(word, self.word()?));
-                }
-                Ok(Raw::Word(word, self.offset()?))
-            }
-            Some(Token::Float(value)) => {
-                self.next += 1;
-                Ok(Raw::Float(value))
-            }
-            Some(Token::Sign(b'-')) if matches!(self.tokens.get(self.next + 1), Some((Token::Float(_), _))) => {
-                let Some((Token::Float(value), _)) = self.tokens.get(self.next + 1) else {
-                    return Err(self.unexpected("a number"));
-                };
-                let value = -value;
-                self.next += 2;
-                Ok(Raw::Float(value))
-            }
-            _ => Ok(Raw::Integer(self.integer()?)),
-        }
-    }
-
-    fn vector(&mut self) -> Result<Vec<Raw<'a>>> {
-        let mut out = Vec::new();
-        while !self.eat(b'}') {
-            out.push(self.operand()?);
-            if !self.eat(b',') && !self.is(b'}') {
-                return Err(self.unexpected("',' or '}'"));
-            }
-        }
-        Ok(out)
-    }
-}
-
-/// Width of a fundamental type; 1 for predicates.
-pub fn bits(kind: &str) -> Option<u8> {
-    Some(match kind.trim_start_matches('.') {
-        "pred" => 1,
-        "b8" | "u8" | "s8" => 8,
-        "b16" | "u16" | "s16" | "f16" | "bf16" => 16,
-        "b32" | "u32" | "s32" | "f32" | "f16x2" | "bf16x2" | "tf32" => 32,
-        "b64" | "u64" | "s64" | "f64" => 64,
-        "b128" => 128,
-        _ => return None,
-    })
 }

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 
 use super::ast::{Entry, Global, Instruction, Operand, Space, Symbol};
 use super::lexer::at;
-use super::parser::{Raw, RawEntry, RawInstruction, Statement, Variable};
+use super::operand::Raw;
+use super::parser::{RawEntry, RawInstruction, Statement};
 use super::special::Special;
+use super::variable::Variable;
 use crate::error::Result;
 
 #[derive(Clone, Copy)]
