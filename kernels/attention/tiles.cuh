@@ -11,20 +11,22 @@ namespace jfa {
 
 // One forward tile, as it lies in shared memory.
 struct alignas(16) ForwardTile {
+  // Read together when a tile is looked at.
   int32_t keys;       // keys to visit; 0 ends the list
   int32_t new_q;      // 1: another Q block than the tile before
   int32_t begin_key;  // first of the keys
   int32_t row;        // first query
-  int32_t diagonal;   // key on the diagonal of query 0
-  int32_t head;       // query head
-  int32_t rows;       // queries from `row` to the end of the sequence
-  int32_t kv_row;     // ragged coordinates of the first key
-  int32_t kv_end;
+  // Read together when it is stored.
+  int32_t rows;   // queries from `row` to the end of the sequence
   int32_t q_row;  // ragged coordinates of the first query, also of O
-  int32_t q_end;
+  int32_t head;   // query head
   int32_t o_end;
+  int32_t diagonal;  // key on the diagonal of query 0
   int32_t kv_head;
-  int64_t lse;  // index of the first query's LSE
+  int32_t kv_row;  // ragged coordinates of the first key
+  int32_t kv_end;
+  float* lse;  // of the first query; null if none is wanted
+  int32_t q_end;
 };
 static_assert(sizeof(ForwardTile) == 64);
 
@@ -49,7 +51,8 @@ __device__ __forceinline__ ForwardTile forward_tile(const ForwardParams& p, uint
   t.q_row = p.ragged_end - len_q + t.row;
   t.q_end = static_cast<int32_t>(seq.begin_q) + len_q;
   t.o_end = static_cast<int32_t>(seq.begin_o) + len_q;
-  t.lse = seq.begin_o * p.lse_begin_scale + t.head * p.lse_head_stride + t.row;
+  const int64_t lse = seq.begin_o * p.lse_begin_scale + t.head * p.lse_head_stride + t.row;
+  t.lse = p.lse == nullptr ? nullptr : p.lse + lse;
   return t;
 }
 

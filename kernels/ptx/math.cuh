@@ -15,6 +15,20 @@ __device__ __forceinline__ float ex2(float x) {
   return y;
 }
 
+// PTX ISA, "lg2": log2(x).
+__device__ __forceinline__ float lg2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// PTX ISA, "rcp": 1 / x.
+__device__ __forceinline__ float rcp(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // PTX ISA, "cvt": two values rounded to nearest even, `low` in the lower half.
 template <typename T>
 __device__ __forceinline__ uint32_t pack(float low, float high) {
@@ -25,18 +39,6 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   }
   return packed;
-}
-
-// PTX ISA, "max": the larger of each pair; NaN loses against a number.
-template <typename T>
-__device__ __forceinline__ uint32_t max2(uint32_t a, uint32_t b) {
-  uint32_t largest;
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    asm("max.bf16x2 %0, %1, %2;" : "=r"(largest) : "r"(a), "r"(b));
-  } else {
-    asm("max.f16x2 %0, %1, %2;" : "=r"(largest) : "r"(a), "r"(b));
-  }
-  return largest;
 }
 
 // PTX ISA, "stmatrix": four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.

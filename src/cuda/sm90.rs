@@ -7,7 +7,7 @@ use crate::problem::{Dtype, Problem};
 /// Queries of a forward tile.
 pub(super) const FORWARD_BLOCK_M: i64 = 128;
 /// Rows of the boxes in which O is stored.
-pub(super) const FORWARD_STORE_ROWS: u32 = 64;
+pub(super) const FORWARD_STORE_ROWS: u32 = 16;
 /// Keys of a backward tile.
 pub(super) const BACKWARD_BLOCK_N: i64 = 128;
 

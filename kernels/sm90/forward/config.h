@@ -30,11 +30,15 @@ struct ForwardConfig {
   // Softmax relative to the maximum of earlier blocks. It keeps S until the end, for which the largest O leaves no
   // room.
   static constexpr bool kOptimistic = kDim <= 192;
-  // A value of P above this asks for the exact maximum: 2^64, or 2^14 where the exponents end at 2^16.
-  static constexpr uint32_t kLimit = std::is_same_v<T, __nv_bfloat16> ? 0x5F80u : 0x7400u;
+  // The first reference of a row is 0, for which its scores need no look.
+  static constexpr bool kZeroReference = kOptimistic && !kMask;
+  // A thread's sum of P of a block above or, of a first block, below these asks for the exact maximum. Above, a value
+  // of P might not fit its type; below, the values that count would be too near to the smallest of it.
+  static constexpr float kLargestSum = std::is_same_v<T, __nv_bfloat16> ? 0x1p64f : 0x1p14f;
+  static constexpr float kSmallestSum = std::is_same_v<T, __nv_bfloat16> ? 0x1p-32f : 0x1p-4f;
 
   static constexpr int kPanelQ = kBlockM * 128;  // bytes of one panel of Q
-  static constexpr int kPanelO = 64 * 128;       // of one warpgroup
+  static constexpr int kPanelO = 16 * 128;       // of one warp
   static constexpr int kPanelKv = kBlockN * 128;
   static constexpr int kBytesQ = kPanels * kPanelQ;
   static constexpr int kBytesSlot = kPanels * kPanelKv;

@@ -3,6 +3,7 @@
 
 #include "ptx/math.cuh"
 #include "ptx/sync.cuh"
+#include "ptx/warp.cuh"
 #include "ptx/wgmma.cuh"
 #include "sm90/forward/producer.cuh"
 
@@ -16,12 +17,13 @@ template <typename C>
 struct Consumer {
   static constexpr int kN = C::kBlockN;
   static constexpr int kPvN = C::kDim % 128 == 0 ? 128 : 64;
-  static constexpr int kFirstBarrier = 1;  // named barriers: turns of the warpgroups, then their O buffers
+  static constexpr int kFirstBarrier = 1;  // named barriers: turns of the warpgroups
 
   const ForwardParams& p;
   const CUtensorMap& map_o;
   const ForwardShared<C> shared;
   const int warpgroup, warp, lane;
+  const uint32_t first_k, first_v;  // descriptors of slot 0, as K and as V
 
   float o[C::kDim / 2];
   float max0, max1, sum0, sum1;      // reference and sum of exponentials of the two rows
@@ -29,6 +31,7 @@ struct Consumer {
   Ring<C::kSlots> slot;
   uint32_t count = ~0u;  // the tile whose scores are computed
   uint32_t q_count = 0;  // Q blocks taken
+  uint32_t q = 0;        // descriptor of the Q block
   int keys = 0;          // of the tile
   int next_keys = 0, next_new_q = 0;
   int left = 0;          // blocks of the tile still to come
@@ -41,25 +44,18 @@ struct Consumer {
         shared(smem),
         warpgroup(warpgroup_index),
         warp(__shfl_sync(~0u, threadIdx.x / 32 % 4, 0)),
-        lane(threadIdx.x % 32) {
+        lane(threadIdx.x % 32),
+        first_k(ptx::wgmma_descriptor_low(smem.slot(0), 16)),
+        first_v(ptx::wgmma_descriptor_low(smem.slot(0), C::kPanelKv)) {
 #pragma unroll
     for (int i = 0; i < C::kDim / 2; ++i) o[i] = 0;
   }
 
-  // Tells the compiler that a value is the same in all lanes, so that it and what follows from it stay in uniform
-  // registers, and branches on it need no reconvergence.
-  template <typename T>
-  JFA_INLINE static T uniform(T value) {
-    return __shfl_sync(~0u, value, 0);
-  }
-
-  JFA_INLINE void arrive(uint32_t barrier) const {
-    if (lane == 0) ptx::mbarrier_arrive(barrier);
-  }
+  JFA_INLINE void arrive(uint32_t barrier) const { ptx::mbarrier_arrive_if(lane == 0, barrier); }
 
   // Tile `index` of the list, while it is in the ring.
   JFA_INLINE const ForwardTile& tile(uint32_t index) const {
-    return *static_cast<const ForwardTile*>(__cvta_shared_to_generic(uniform(shared.tile(index % C::kTiles))));
+    return *static_cast<const ForwardTile*>(__cvta_shared_to_generic(shared.tile(index % C::kTiles)));
   }
 
   JFA_INLINE int wait_slot() {
@@ -73,9 +69,9 @@ struct Consumer {
   JFA_INLINE void peek() {
     const uint32_t next = count + 1;
     ptx::mbarrier_wait(shared.tile_full(next % C::kTiles), next / C::kTiles % 2);
-    const auto* header = static_cast<const int2*>(__cvta_shared_to_generic(shared.tile(next % C::kTiles)));
-    next_keys = uniform(header->x);
-    next_new_q = uniform(header->y);
+    const int4 header = ptx::load_shared_v4(shared.tile(next % C::kTiles));
+    next_keys = header.x;
+    next_new_q = header.y;
   }
 
   // Goes to the tile that `peek` has seen, and takes its Q if it is another one; false at the end of the list.
@@ -87,6 +83,7 @@ struct Consumer {
     if (next_new_q) {
       if (q_count > 0) arrive(shared.q_empty((q_count - 1) % C::kQBuffers));  // every product with it is complete
       ptx::mbarrier_wait(shared.q_full(q_count % C::kQBuffers), q_count / C::kQBuffers % 2);
+      q = ptx::wgmma_descriptor_low(shared.q(q_count % C::kQBuffers) + warpgroup * 64 * 128, 16);
       ++q_count;
     }
     return true;
@@ -94,9 +91,7 @@ struct Consumer {
 
   template <int kKeys>
   JFA_INLINE void issue_scores(float* s, int index) {
-    const uint32_t rows = shared.q((q_count - 1) % C::kQBuffers) + warpgroup * 64 * 128;
-    const uint32_t q = uniform(ptx::wgmma_descriptor_low(rows, 16));
-    const uint32_t k = ptx::wgmma_descriptor_low(shared.slot(index), 16);
+    const uint32_t k = first_k + index * (C::kBytesSlot / 16);
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < C::kDim / 16; ++step) {
@@ -109,7 +104,7 @@ struct Consumer {
 
   template <int kKeys>
   JFA_INLINE void issue_output(const uint32_t* prob, int index, int keep) {
-    const uint32_t v = ptx::wgmma_descriptor_low(shared.slot(index), C::kPanelKv);
+    const uint32_t v = first_v + index * (C::kBytesSlot / 16);
     ptx::wgmma_fence();
 #pragma unroll
     for (int column = 0; column < C::kDim; column += kPvN) {
@@ -138,19 +133,23 @@ struct Consumer {
   // taken into S, so that the largest score has the largest exponential.
   template <int kKeys>
   JFA_INLINE void mask(float* s, int block) const {
-    int high0 = keys - block * kN, high1 = high0, low0 = 0, low1 = 0;
+    const int pair = lane % 4 * 2;  // first column of this thread
+    int high0 = keys - block * kN - pair, high1 = high0, low0 = 0, low1 = 0;
     if constexpr (C::kMask) {
       const ForwardTile& t = tile(count);
-      const int diagonal = t.row + warpgroup * 64 + warp * 16 + lane / 4 + t.diagonal - t.begin_key - block * kN;
+      const int row = t.row + warpgroup * 64 + warp * 16 + lane / 4;
+      const int diagonal = row + t.diagonal - t.begin_key - block * kN - pair;
       low0 = diagonal - p.mask.left;
       low1 = low0 + 8;
       high1 = min(high0, diagonal + 8 + p.mask.right + 1);
       high0 = min(high0, diagonal + p.mask.right + 1);
     }
     const float sign = p.scale < 0 ? -1 : 1;
+    // Without windows, the first keys of a long block are all there: a block of so few takes the short variant.
+    constexpr int kFirst = !C::kMask && kKeys > C::kTailN ? C::kTailN : 0;
 #pragma unroll
-    for (int i = 0; i < kKeys / 2; ++i) {
-      const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    for (int i = kFirst / 2; i < kKeys / 2; ++i) {
+      const int column = i / 4 * 8 + i % 2;
       const bool second = i % 4 >= 2;
       const bool hidden = column >= (second ? high1 : high0) || (C::kMask && column < (second ? low1 : low0));
       if constexpr (C::kMask) s[i] *= sign;
@@ -216,35 +215,35 @@ struct Consumer {
   // A row that has seen no key yet keeps the maximum -inf, and exponentials relative to 0.
   JFA_INLINE static float reference(float max) { return C::kMask && max == -INFINITY ? 0 : max; }
 
-  // Exponentials of S relative to the reference, packed into `prob`, and this thread's sums of them. With `kCheck`:
-  // true if a packed value of the warp is beyond the limit (or NaN). The vote on that also keeps the compiler from
-  // moving the exponentials behind the wait for the products that they run beside.
-  template <int kKeys, bool kCheck>
-  JFA_INLINE bool exponentials(const float* s, uint32_t* prob, float& x, float& y) const {
+  // Exponentials of S relative to the reference, packed into `prob`, and this thread's sums of them.
+  template <int kKeys>
+  JFA_INLINE void exponentials(const float* s, uint32_t* prob, float& x, float& y) const {
     const float offset0 = -reference(max0) * p.scale_log2, offset1 = -reference(max1) * p.scale_log2;
-    float x_odd = 0, y_odd = 0;
-    uint32_t largest = 0;
-    x = y = 0;
+    float x_odd, y_odd;
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j) {
       const float x0 = ptx::ex2(fmaf(s[4 * j], p.scale_log2, offset0));
       const float x1 = ptx::ex2(fmaf(s[4 * j + 1], p.scale_log2, offset0));
       const float y0 = ptx::ex2(fmaf(s[4 * j + 2], p.scale_log2, offset1));
       const float y1 = ptx::ex2(fmaf(s[4 * j + 3], p.scale_log2, offset1));
-      x += x0;
-      x_odd += x1;
-      y += y0;
-      y_odd += y1;
+      x = j == 0 ? x0 : x + x0;
+      x_odd = j == 0 ? x1 : x_odd + x1;
+      y = j == 0 ? y0 : y + y0;
+      y_odd = j == 0 ? y1 : y_odd + y1;
       prob[2 * j] = ptx::pack<typename C::T>(x0, x1);
       prob[2 * j + 1] = ptx::pack<typename C::T>(y0, y1);
-      if constexpr (kCheck) {
-        largest = ptx::max2<typename C::T>(largest, prob[2 * j]);
-        largest = ptx::max2<typename C::T>(largest, prob[2 * j + 1]);
-      }
     }
     x += x_odd;
     y += y_odd;
-    return kCheck && __any_sync(~0u, (largest >> 16) > C::kLimit || (largest & 0xFFFF) > C::kLimit);
+  }
+
+  // Whether a sum of the warp is too large (or NaN). The vote also keeps the compiler from moving the exponentials
+  // behind the wait for the products that they run beside.
+  JFA_INLINE static bool overflows(float x, float y) { return __any_sync(~0u, !(fmaxf(x, y) <= C::kLargestSum)); }
+
+  // Whether the reference 0 is too far from the scores of a first block. A thread without any key of it says so too.
+  JFA_INLINE static bool out_of_range(float x, float y) {
+    return __any_sync(~0u, !(fmaxf(x, y) <= C::kLargestSum && fminf(x, y) >= C::kSmallestSum));
   }
 
   JFA_INLINE void rescale() {
@@ -252,31 +251,48 @@ struct Consumer {
     for (int i = 0; i < C::kDim / 2; ++i) o[i] *= i % 4 < 2 ? rescale0 : rescale1;
   }
 
-  // Normalises and stores O and LSE of tile `index` of the list.
-  JFA_INLINE void store(uint32_t index, float m0, float m1, float l0, float l1) {
+  // Where O of a tile goes, and the factors that normalise its rows.
+  struct Target {
+    int rows, q_row, head, o_end;
+    float inverse0, inverse1;
+  };
+
+  // Ends tile `index` of the list but for O: stores LSE, and reads its description for the last time. It has the time
+  // while the next scores are computed.
+  JFA_INLINE Target finish(uint32_t index) const {
+    const uint32_t address = shared.tile(index % C::kTiles);
+    const int4 a = ptx::load_shared_v4(address + offsetof(ForwardTile, rows));
+    const uint64_t b = ptx::load_shared_u64(address + offsetof(ForwardTile, lse));
+    __syncwarp();
+    arrive(shared.tile_empty(index % C::kTiles));
+    float l0 = sum0, l1 = sum1;
 #pragma unroll
     for (int distance = 1; distance <= 2; distance *= 2) {
       l0 += __shfl_xor_sync(~0u, l0, distance);
       l1 += __shfl_xor_sync(~0u, l1, distance);
     }
+    auto* lse = reinterpret_cast<float*>(b);
+    const bool writes = (b != 0) & (lane % 4 == 0);
+    const int row = warpgroup * 64 + warp * 16 + lane / 4;
+    // A row that has seen no key: -inf + log2(0).
+    constexpr float kLn2 = 0.693147180559945f;
+    ptx::store_global_if(writes & (row < a.x), lse + row, fmaf(max0, p.scale_log2, ptx::lg2(l0)) * kLn2);
+    ptx::store_global_if(writes & (row + 8 < a.x), lse + row + 8, fmaf(max1, p.scale_log2, ptx::lg2(l1)) * kLn2);
     const bool none0 = C::kMask && l0 == 0, none1 = C::kMask && l1 == 0;
-    const float inverse0 = none0 ? 0 : __fdividef(1.f, l0), inverse1 = none1 ? 0 : __fdividef(1.f, l1);
-    const ForwardTile& t = tile(index);
-    const int row = warpgroup * 64 + warp * 16 + lane / 4, rows = uniform(t.rows);
-    const float scale = fabsf(p.scale);
-    const float lse0 = none0 ? -INFINITY : m0 * scale + __logf(l0), lse1 = none1 ? -INFINITY : m1 * scale + __logf(l1);
-    float* lse = p.lse + t.lse + row;
-    const bool writes_lse = p.lse != nullptr && lane % 4 == 0;
-    if (writes_lse && row < rows) lse[0] = lse0;
-    if (writes_lse && row + 8 < rows) lse[8] = lse1;
+    return {a.x, a.y, a.z, a.w, none0 ? 0 : ptx::rcp(l0), none1 ? 0 : ptx::rcp(l1)};
+  }
+
+  // Normalises and stores O, each warp its own rows.
+  JFA_INLINE void store(const Target& t) {
+    const int first = warpgroup * 64 + warp * 16, row = first + lane / 4;  // of the tile
+    const float inverse0 = t.inverse0, inverse1 = t.inverse1;
     if constexpr (C::kStoreByTma) {
-      const uint32_t buffer = shared.o(warpgroup);
-      const bool leader = threadIdx.x % 128 == 0;
-      if (leader) ptx::bulk_wait_group_read<0>();
-      ptx::bar_sync(kFirstBarrier + C::kWarpgroups + warpgroup, 128);
+      const uint32_t buffer = shared.o(4 * warpgroup + warp);
+      ptx::bulk_wait_group_read<0>();
+      __syncwarp();
 #pragma unroll
       for (int step = 0; step < C::kDim / 16; ++step) {
-        const int matrix_row = warp * 16 + lane % 8 + lane / 8 % 2 * 8, chunk = step % 4 * 2 + lane / 16;
+        const int matrix_row = lane % 16, chunk = step % 4 * 2 + lane / 16;
         const float* x = o + 8 * step;
         ptx::stmatrix_x4(buffer + step / 4 * C::kPanelO + matrix_row * 128 + ((chunk ^ (matrix_row % 8)) * 16),
                          ptx::pack<typename C::T>(x[0] * inverse0, x[1] * inverse0),
@@ -285,30 +301,28 @@ struct Consumer {
                          ptx::pack<typename C::T>(x[6] * inverse1, x[7] * inverse1));
       }
       ptx::fence_proxy_async_shared();
-      ptx::bar_sync(kFirstBarrier + C::kWarpgroups + warpgroup, 128);
-      const int q_row = uniform(t.q_row) + warpgroup * 64, head = uniform(t.head), end = uniform(t.o_end);
-      if (leader && warpgroup * 64 < rows) {
+      __syncwarp();
+      if (lane == 0 && first < t.rows) {
 #pragma unroll 1
         for (int box = 0; box < p.panel_boxes; ++box) {
-          ptx::tma_store(map_o, buffer + box * C::kPanelO, box * 64, q_row, 0, head, end);
+          ptx::tma_store(map_o, buffer + box * C::kPanelO, box * 64, t.q_row + first, 0, t.head, t.o_end);
         }
         ptx::bulk_commit_group();
       }
+      __syncwarp();  // else the compiler takes all that follows for divergent
     } else {
-      const int64_t first = static_cast<int64_t>(t.o_end) - t.rows + row;
-      auto* base = static_cast<typename C::T*>(p.o) + t.head * p.o_head_stride + first * p.o_row_stride;
+      const int64_t o_row = static_cast<int64_t>(t.o_end) - t.rows + row;
+      auto* base = static_cast<typename C::T*>(p.o) + t.head * p.o_head_stride + o_row * p.o_row_stride;
 #pragma unroll
       for (int j = 0; j < C::kDim / 8; ++j) {
         if (8 * j >= p.head_dim) break;
         const int column = 8 * j + lane % 4 * 2;
         const uint32_t x = ptx::pack<typename C::T>(o[4 * j] * inverse0, o[4 * j + 1] * inverse0);
         const uint32_t y = ptx::pack<typename C::T>(o[4 * j + 2] * inverse1, o[4 * j + 3] * inverse1);
-        if (row < rows) *reinterpret_cast<uint32_t*>(base + column) = x;
-        if (row + 8 < rows) *reinterpret_cast<uint32_t*>(base + 8 * p.o_row_stride + column) = y;
+        if (row < t.rows) *reinterpret_cast<uint32_t*>(base + column) = x;
+        if (row + 8 < t.rows) *reinterpret_cast<uint32_t*>(base + 8 * p.o_row_stride + column) = y;
       }
     }
-    __syncwarp();
-    arrive(shared.tile_empty(index % C::kTiles));
   }
 
   // The first block of the first tile: nothing to overlap with.
@@ -322,7 +336,7 @@ struct Consumer {
     arrive(shared.slot_empty(k));
     if (needs_mask(left)) mask<kKeys>(s, left);
     start_softmax<kKeys>(s);
-    exponentials<kKeys, false>(s, prob, sum0, sum1);
+    exponentials<kKeys>(s, prob, sum0, sum1);
     short_p = kKeys != kN;
     accumulate = 0;
   }
@@ -344,17 +358,24 @@ struct Consumer {
     issue_scores<kKeys>(s, k);
     const int v = issue_output(prob);
     pass_turn();
+    const Target target = finish(count - 1);
     if (left == 0) peek();
     ptx::wgmma_wait_group<1>();
     arrive(shared.slot_empty(k));
-    const float m0 = max0, m1 = max1, l0 = sum0, l1 = sum1;
     if (needs_mask(left)) mask<kKeys>(s, left);
-    start_softmax<kKeys>(s);
-    // Unchecked: the compiler mixes them with the work on the finished tile, which pays where tiles are short.
-    exponentials<kKeys, false>(s, next, sum0, sum1);
+    if constexpr (C::kZeroReference) {
+      max0 = max1 = 0;
+    } else {
+      start_softmax<kKeys>(s);
+    }
+    exponentials<kKeys>(s, next, sum0, sum1);
+    if (C::kZeroReference && out_of_range(sum0, sum1)) {
+      start_softmax<kKeys>(s);
+      exponentials<kKeys>(s, next, sum0, sum1);
+    }
     ptx::wgmma_wait_group<0>();
     arrive(shared.slot_empty(v));
-    store(count - 1, m0, m1, l0, l1);
+    store(target);
     accumulate = 0;
     short_p = kKeys != kN;
   }
@@ -375,13 +396,15 @@ struct Consumer {
     bool exact = !C::kOptimistic || masked;
     float x, y;
     if (!exact) {
-      exact = exponentials<kN, true>(s, next, x, y);
+      exponentials<kN>(s, next, x, y);
+      exact = overflows(x, y);
       if constexpr (C::kMask) exact |= __any_sync(~0u, max0 == -INFINITY || max1 == -INFINITY);
     }
     if (exact) {
       if (masked) mask<kN>(s, left);
       continue_softmax(s);
-      if (exponentials<kN, true>(s, next, x, y)) ptx::nanosleep();  // NaN: nothing to be done
+      exponentials<kN>(s, next, x, y);
+      if (overflows(x, y)) ptx::nanosleep();  // NaN: nothing to be done
     }
     sum0 += x;
     sum1 += y;
@@ -404,7 +427,7 @@ struct Consumer {
       const int v = issue_output(prob);
       ptx::wgmma_wait_group<0>();
       arrive(shared.slot_empty(v));
-      store(count - 1, max0, max1, sum0, sum1);
+      store(finish(count - 1));
       return false;
     }
     if (is_short()) {
@@ -428,7 +451,7 @@ struct Consumer {
     while (step(p0, p1) && step(p1, p0)) {
     }
     if (C::kWarpgroups == 2 && warpgroup == 0) take_turn();  // leaves no arrival behind
-    if (C::kStoreByTma && threadIdx.x % 128 == 0) ptx::bulk_wait_group<0>();
+    if (C::kStoreByTma) ptx::bulk_wait_group<0>();
   }
 };
 

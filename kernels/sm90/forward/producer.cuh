@@ -14,7 +14,7 @@ struct ForwardShared {
   uint32_t base;
 
   __device__ uint32_t q(int buffer) const { return base + buffer * C::kBytesQ; }
-  __device__ uint32_t o(int warpgroup) const { return base + C::kOffsetO + warpgroup * C::kPanels * C::kPanelO; }
+  __device__ uint32_t o(int warp) const { return base + C::kOffsetO + warp * C::kPanels * C::kPanelO; }
   __device__ uint32_t slot(int i) const { return base + C::kOffsetRing + i * C::kBytesSlot; }
   __device__ uint32_t tile(int i) const { return base + C::kOffsetTiles + i * sizeof(ForwardTile); }
   __device__ uint32_t slot_full(int i) const { return barrier(i); }
@@ -124,7 +124,7 @@ __device__ void fill_keyless(const ForwardParams& p, uint32_t worker, uint32_t w
         *reinterpret_cast<uint4*>(o + row * p.o_row_stride + column) = make_uint4(0, 0, 0, 0);
       }
     }
-    for (int row = lane; p.lse != nullptr && row < rows; row += 32) p.lse[tile.lse + row] = -INFINITY;
+    for (int row = lane; tile.lse != nullptr && row < rows; row += 32) tile.lse[row] = -INFINITY;
   }
 }
 
