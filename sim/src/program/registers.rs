@@ -81,11 +81,13 @@ pub fn assign(entry: &Entry) -> Slots {
                 }
             }
         }
-        if instruction.opcode.starts_with("wgmma.wait") || instruction.opcode.starts_with("tcgen05.wait") {
+        // A wait that leaves groups in flight may leave those that hold the register.
+        let complete = matches!(instruction.operands.first(), None | Some(Operand::Immediate(0)));
+        if complete && (instruction.opcode.starts_with("wgmma.wait") || instruction.opcode.starts_with("tcgen05.wait")) {
             waits.push(at);
         }
     }
-    // What an asynchronous instruction still holds cannot be given away before the next wait.
+    // What an asynchronous instruction still holds cannot be given away before the next complete wait.
     for interval in intervals.iter_mut().filter(|i| i.asynchronous) {
         let wait = waits[waits.partition_point(|&w| w < interval.last)..].first();
         interval.last = wait.copied().unwrap_or(entry.instructions.len() as u32);
