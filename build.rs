@@ -28,6 +28,10 @@ fn soname() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libjfa.so.{soname}");
 }
 
+/// Kernels that may serialise their tensor-core instructions for want of registers: three warpgroups with 160 each run
+/// side by side, so that the tensor cores stay busy all the same.
+const SERIALISED: [&str; 2] = ["jfa_sm90_backward_bf16_q128_d128", "jfa_sm90_backward_fp16_q128_d128"];
+
 /// One translation unit, compiled to one image.
 struct Unit {
     source: PathBuf,
@@ -87,16 +91,22 @@ fn kernels() -> Result<()> {
     fs::write(images, table).map_err(|e| format!("images.rs: {e}"))
 }
 
-/// The planner runs on every architecture; `kernels/sm90/PHASE/instantiations/VARIANT.cu` on its own.
+/// The planner and `kernels/backward/instantiations/DTYPE.cu` run on every architecture;
+/// `kernels/sm90/PHASE/instantiations/VARIANT.cu` on its own.
 fn units(archs: &[String]) -> Result<Vec<Unit>> {
     let mut units = vec![Unit { source: "kernels/plan/plan.cu".into(), name: "plan".into(), archs: archs.to_vec() }];
+    let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    println!("cargo::rerun-if-changed=kernels/backward/instantiations");
+    for source in sorted(Path::new("kernels/backward/instantiations"))? {
+        let name = format!("backward_{}", stem(&source));
+        units.push(Unit { source, name, archs: archs.to_vec() });
+    }
     for arch in archs {
         let folder = format!("kernels/sm{}", arch.trim_end_matches('a'));
         for phase in sorted(Path::new(&folder))? {
             let instantiations = phase.join("instantiations");
             println!("cargo::rerun-if-changed={}", instantiations.display());
             for source in sorted(&instantiations)? {
-                let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
                 let name = format!("sm{}_{}_{}", arch.trim_end_matches('a'), stem(&phase), stem(&source));
                 units.push(Unit { source, name, archs: vec![arch.clone()] });
             }
@@ -134,7 +144,8 @@ fn compile(nvcc: &Path, unit: &Unit, out: &Path) -> Result<()> {
     if !output.status.success() {
         return Err(format!("{} cannot compile {source}:\n{log}", nvcc.display()));
     }
-    if let Some(line) = log.lines().find(|line| line.contains("(C75")) {
+    let allowed = |line: &str| SERIALISED.iter().any(|kernel| line.contains("(C7512)") && line.contains(kernel));
+    if let Some(line) = log.lines().find(|line| line.contains("(C75") && !allowed(line)) {
         return Err(format!("{source}: {line}"));
     }
     let frames = log.lines().filter(|line| line.contains("bytes stack frame"));

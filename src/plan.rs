@@ -338,7 +338,7 @@ impl Plan {
         unsafe {
             match &self.backend {
                 Backend::Cpu(plan) => plan.backward(&self.problem, &args, &mut carver),
-                Backend::Cuda(plan) => plan.backward(&self.problem, &args, stream)?,
+                Backend::Cuda(plan) => plan.backward(&self.problem, &extent, &args, &mut carver, stream)?,
             }
         }
         Ok(())

@@ -80,6 +80,16 @@ struct Mask {
   __device__ int32_t end_key(int32_t row, int32_t diagonal, int32_t len_kv) const {
     return right == kUnbounded ? len_kv : min(row + 1 + diagonal + right, len_kv);
   }
+
+  // The first query that sees a block of keys if `key` is its first.
+  __device__ int32_t begin_query(int32_t key, int32_t diagonal) const {
+    return right == kUnbounded ? 0 : max(key - diagonal - right, 0);
+  }
+
+  // The end of the queries that see a block of keys if `key` is its last.
+  __device__ int32_t end_query(int32_t key, int32_t diagonal, int32_t len_q) const {
+    return left == kUnbounded ? len_q : min(key + 1 - diagonal + left, len_q);
+  }
 };
 
 struct PlanParams {
@@ -121,6 +131,55 @@ struct ForwardParams {
   int64_t o_head_stride;    // elements
   void* o;                  // [total_o, heads_q, head_dim]
   float* lse;               // [heads_q, total_o], broadcast [batch, heads_q, seqlen_q]; may be null
+};
+
+// A tensor of rows x heads x head_dim elements whose last dimension is contiguous.
+struct Tensor {
+  void* data;
+  int64_t row_stride;   // elements
+  int64_t head_stride;  // elements
+};
+
+// The order of the backward; see src/schedule/backward.rs.
+struct BackwardSchedule {
+  const PlanState* state;     // [1]
+  const Sequence* sequences;  // [batch]
+  const Entry* entries;       // [backward_entries]
+  const Entry* unseen;        // [unseen_entries]
+  uint32_t heads;             // key heads
+  uint32_t lanes;             // CTAs that share the list of one key head; 0: all CTAs share that of all heads
+};
+
+// Row statistics and dQ lie in blocks of 64 queries. Sequences begin at whole blocks, see stat_block(); broadcast dQ has
+// ceil(seqlen_q / 64) blocks, packed dQ those of the statistics.
+struct BackwardParams {
+  static constexpr int kAccumulateQ = 1, kAccumulateK = 2, kAccumulateV = 4;
+
+  ForwardSchedule forward;  // blocks of queries, for the kernels before and after
+  BackwardSchedule schedule;
+  Mask mask;
+  float scale;              // of the scores
+  float scale_log2;         // scale * log2(e)
+  int32_t group;            // query heads of a key head
+  int32_t head_dim;         // elements, before padding to whole panels
+  int32_t broadcast_q;      // 1: Q does not depend on the sequence
+  int32_t lse_begin_scale;  // rows of LSE before a sequence, per row of O before it: 1 packed, heads_q broadcast
+  int32_t ragged_end;       // row coordinate at which every sequence ends in the tensor maps
+  int32_t ordered;          // 1: sums of dQ are made in a fixed order
+  int32_t accumulate;       // bits: gradients that are added to what is there
+  int32_t grad_q_fp32;      // 1: dQ is fp32, else of the type of Q
+  int32_t stat_blocks;      // blocks of statistics of a head
+  int32_t grad_q_blocks;    // blocks of dQ of a head in one partial sum
+  int32_t parts;            // partial sums of dQ
+  int32_t seqlen_q;         // of broadcast Q
+  int64_t lse_head_stride;  // total_o packed, seqlen_q broadcast
+  int64_t zero_floats;      // of `sums` and `turns`, from the start of `sums`, to be zeroed first
+  const float* lse;         // [heads_q, total_o], broadcast [batch, heads_q, seqlen_q]
+  float* stats;             // [heads_q, stat_blocks, 2, 64]: LSE in base 2, +inf for rows without keys; delta
+  float* sums;              // [parts, heads_q, grad_q_blocks, 64 * head_dim rounded up], in the order of sum_offset()
+  uint32_t* turns;          // [heads_q, stat_blocks, 16] or null: key blocks that each warp has added to a block of dQ
+  Tensor o, grad_o;
+  Tensor grad_q, grad_k, grad_v;
 };
 
 }  // namespace jfa

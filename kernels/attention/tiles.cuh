@@ -82,4 +82,122 @@ __device__ __forceinline__ void walk_forward_tiles(const ForwardSchedule& s, Vis
   }
 }
 
+constexpr int kStatRows = 64;  // queries of a block of statistics
+
+// The first block of statistics of a sequence. Rounding down and adding one block a sequence leaves room for the last
+// block of each, whatever lies between the sequences.
+__device__ __forceinline__ int32_t stat_block(int64_t begin_o, uint32_t batch) {
+  return static_cast<int32_t>(begin_o / kStatRows + batch);
+}
+
+constexpr int kSumColumns = 64;  // columns of dQ that a warp adds together
+constexpr int kTurns = 16;       // counters of a block of dQ: one a warp and piece of kSumColumns columns
+
+// Where a thread's four sums of a block of dQ lie, in floats: rows {r, r + 8} x columns {c, c + 1} with
+// r = 16 warp + lane / 4 and c = 8 column + 2 (lane % 4). What a warp adds together is contiguous.
+__device__ __forceinline__ int sum_offset(int column, int warp, int lane) {
+  return ((column / 8 * 4 + warp) * 8 + column % 8) * 128 + lane * 4;
+}
+
+// One backward tile with a block of keys, as it lies in shared memory.
+struct alignas(16) BackwardTile {
+  int32_t keys;         // keys from the first of the block to the end of the sequence; 0 ends the list
+  int32_t key;          // the first key
+  int32_t kv_row;       // ragged coordinates of it
+  int32_t kv_end;
+  int32_t head;         // key head
+  int32_t first_block;  // blocks of 64 queries that see it
+  int32_t blocks;
+  int32_t diagonal;     // key on the diagonal of query 0
+  int32_t q_row;        // ragged coordinates of query 0, also of O
+  int32_t q_end;
+  int32_t o_end;
+  int32_t stat_block;   // block of statistics of query 0, within a head
+  int32_t sum_block;    // block of dQ of query 0, within a head
+  int32_t part;         // partial sum of dQ
+  int32_t padding[2];
+};
+static_assert(sizeof(BackwardTile) == 64);
+
+// A CTA's way through the backward list; entries are loaded one tile ahead.
+class BackwardWalk {
+ public:
+  __device__ explicit BackwardWalk(const BackwardParams& params)
+      : p_(params), s_(params.schedule), entries_(s_.state->backward_entries), slot_(blockIdx.x) {
+    if (s_.lanes == 0) {
+      index_ = blockIdx.x;
+      settle();
+    } else {
+      start_slot();
+    }
+  }
+
+  // The next tile of `block_n` keys, one without keys at the end.
+  __device__ BackwardTile next(int block_n) {
+    BackwardTile t = {};
+    if (done_) return t;
+    const Entry entry = entry_;
+    t.head = head_;
+    t.part = s_.lanes == 0 ? 0 : slot_ / s_.heads;
+    advance();
+    const Sequence seq = s_.sequences[entry.batch];
+    const int32_t len_q = seq.len_q, len_kv = seq.len_kv;
+    t.key = entry.block * block_n;
+    t.keys = len_kv - t.key;
+    t.kv_row = p_.ragged_end - t.keys;
+    t.kv_end = static_cast<int32_t>(seq.begin_kv) + len_kv;
+    t.diagonal = p_.mask.diagonal(len_q, len_kv);
+    const int32_t begin = p_.mask.begin_query(t.key, t.diagonal);
+    const int32_t end = p_.mask.end_query(min(t.key + block_n, len_kv) - 1, t.diagonal, len_q);
+    t.first_block = begin / kStatRows;
+    t.blocks = (end + kStatRows - 1) / kStatRows - t.first_block;
+    t.q_row = p_.ragged_end - len_q;
+    t.q_end = static_cast<int32_t>(seq.begin_q) + len_q;
+    t.o_end = static_cast<int32_t>(seq.begin_o) + len_q;
+    t.stat_block = jfa::stat_block(seq.begin_o, entry.batch);
+    t.sum_block = p_.broadcast_q ? 0 : t.stat_block;
+    return t;
+  }
+
+ private:
+  __device__ void advance() {
+    if (s_.lanes == 0) {
+      index_ += gridDim.x;
+      settle();
+    } else {
+      index_ += s_.lanes;
+      if (index_ < entries_) {
+        entry_ = s_.entries[index_];
+      } else {
+        slot_ += gridDim.x;
+        start_slot();
+      }
+    }
+  }
+
+  __device__ void settle() {
+    while (index_ >= entries_ && head_ < s_.heads) {
+      index_ -= entries_;
+      ++head_;
+    }
+    done_ = head_ >= s_.heads;
+    if (!done_) entry_ = s_.entries[index_];
+  }
+
+  __device__ void start_slot() {
+    while (slot_ < s_.heads * s_.lanes && slot_ / s_.heads >= entries_) slot_ += gridDim.x;
+    done_ = slot_ >= s_.heads * s_.lanes;
+    if (done_) return;
+    head_ = slot_ % s_.heads;
+    index_ = slot_ / s_.heads;
+    entry_ = s_.entries[index_];
+  }
+
+  const BackwardParams& p_;
+  const BackwardSchedule& s_;
+  uint32_t entries_, index_ = 0, head_ = 0, slot_;
+  Entry entry_ = {};
+  bool done_ = false;
+};
+
 }  // namespace jfa

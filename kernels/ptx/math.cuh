@@ -48,4 +48,22 @@ __device__ __forceinline__ void stmatrix_x4(uint32_t address, uint32_t a, uint32
                : "memory");
 }
 
+// The same, each matrix transposed on its way.
+__device__ __forceinline__ void stmatrix_x4_trans(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
+}
+
+// PTX ISA, "ld" and "st": vectors in shared memory.
+__device__ __forceinline__ float2 load_shared2(uint32_t address) {
+  float2 x;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));
+  return x;
+}
+
+__device__ __forceinline__ void store_shared4(uint32_t address, float a, float b, float c, float d) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+}
+
 }  // namespace jfa::ptx

@@ -37,4 +37,20 @@ __device__ __forceinline__ void nanosleep() { asm volatile("nanosleep.u32 0;"); 
 // PTX ISA, "griddepcontrol": waits for the results of the grid that this one was launched behind.
 __device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
+// Lets the grid behind this one on the stream start as soon as there is room.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+// PTX ISA, "ld.acquire" and "red.release": a counter in global memory that other CTAs advance.
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t* counter) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void add_release(uint32_t* counter) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+
 }  // namespace jfa::ptx

@@ -26,6 +26,30 @@ __device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t src, 
       : "memory");
 }
 
+// Shared to global memory, added to what is there (PTX ISA, "cp.reduce.async.bulk.tensor").
+__device__ __forceinline__ void tma_add(const CUtensorMap& map, uint32_t src, int32_t c0, int32_t c1, int32_t c2,
+                                        int32_t c3, int32_t c4) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
+          &map),
+      "r"(src), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+      : "memory");
+}
+
+// `bytes` contiguous bytes from global to shared memory (PTX ISA, "cp.async.bulk"); both 16-byte aligned.
+__device__ __forceinline__ void bulk_load(uint32_t dst, const void* src, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst),
+               "l"(src), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+// Adds `bytes` contiguous bytes of fp32 in shared memory to global memory (PTX ISA, "cp.reduce.async.bulk").
+__device__ __forceinline__ void bulk_add_f32(float* dst, uint32_t src, uint32_t bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(dst), "r"(src),
+               "r"(bytes)
+               : "memory");
+}
+
 __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }

@@ -19,6 +19,13 @@ __device__ __forceinline__ void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
+// Keeps what reads or writes an accumulator of kN floats from moving across this point.
+template <int kN>
+__device__ __forceinline__ void wgmma_pin(float* d) {
+#pragma unroll
+  for (int i = 0; i < kN; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
 // Low word of a matrix descriptor: start address and leading-dimension byte offset, both in units of 16 bytes. The
 // address is masked because the shared-window address of a cluster's other ranks carries higher bits.
 __device__ __forceinline__ uint32_t wgmma_descriptor_low(uint32_t address, uint32_t leading_bytes) {
@@ -46,12 +53,12 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t low) {
 #define JFA_F32(d) JFA_F8(d, 0), JFA_F8(d, 8), JFA_F8(d, 16), JFA_F8(d, 24)
 #define JFA_F64(d) JFA_F32(d), JFA_F8(d, 32), JFA_F8(d, 40), JFA_F8(d, 48), JFA_F8(d, 56)
 
-// A and B from shared memory, both K-major.
-#define JFA_WGMMA_SS(type, n, list, outputs, a, b, p)                                                             \
+// A and B from shared memory, A K-major.
+#define JFA_WGMMA_SS(type, n, list, outputs, a, b, p, trans)                                                      \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" p ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." type \
-               "." type " " list ", %" a ", %" b ", p, 1, 1, 0, 0;\n}"                                            \
+               "." type " " list ", %" a ", %" b ", p, 1, 1, 0, %" trans ";\n}"                                   \
                : outputs                                                                                          \
-               : "l"(a_descriptor), "l"(b_descriptor), "r"(accumulate))
+               : "l"(a_descriptor), "l"(b_descriptor), "r"(accumulate), "n"(kTransB))
 // A from registers, B from shared memory, MN-major.
 #define JFA_WGMMA_RS(type, n, list, outputs, a0, a1, a2, a3, b, p)                                                \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" p ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." type \
@@ -59,19 +66,20 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t low) {
                : outputs                                                                                          \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_descriptor), "r"(accumulate))
 
-// d = A B (+ d if `accumulate`): d[N/2], A 64 x 16 and B N x 16 in shared memory.
-template <typename T, int kN>
+// d = A B (+ d if `accumulate`): d[N/2], A 64 x 16 and B 16 x N in shared memory; B K-major, or with N contiguous if
+// `kTransB` is 1.
+template <typename T, int kN, int kTransB = 0>
 __device__ __forceinline__ void wgmma_ss(float* d, uint64_t a_descriptor, uint64_t b_descriptor, int accumulate) {
   static_assert(kN == 64 || kN == 128, "only these shapes are instantiated");
   constexpr bool kBf16 = std::is_same_v<T, __nv_bfloat16>;
   if constexpr (kN == 64 && kBf16) {
-    JFA_WGMMA_SS("bf16", "64", JFA_WGMMA_D32, JFA_F32(d), "32", "33", "34");
+    JFA_WGMMA_SS("bf16", "64", JFA_WGMMA_D32, JFA_F32(d), "32", "33", "34", "35");
   } else if constexpr (kN == 64) {
-    JFA_WGMMA_SS("f16", "64", JFA_WGMMA_D32, JFA_F32(d), "32", "33", "34");
+    JFA_WGMMA_SS("f16", "64", JFA_WGMMA_D32, JFA_F32(d), "32", "33", "34", "35");
   } else if constexpr (kBf16) {
-    JFA_WGMMA_SS("bf16", "128", JFA_WGMMA_D64, JFA_F64(d), "64", "65", "66");
+    JFA_WGMMA_SS("bf16", "128", JFA_WGMMA_D64, JFA_F64(d), "64", "65", "66", "67");
   } else {
-    JFA_WGMMA_SS("f16", "128", JFA_WGMMA_D64, JFA_F64(d), "64", "65", "66");
+    JFA_WGMMA_SS("f16", "128", JFA_WGMMA_D64, JFA_F64(d), "64", "65", "66", "67");
   }
 }
 

@@ -1,5 +1,6 @@
 //! The CUDA backend: a device-side planner and the kernels of `kernels/`.
 
+mod backward;
 mod driver;
 mod image;
 mod params;
@@ -11,10 +12,10 @@ use std::ffi::c_void;
 use driver::{Buffer, Gpu, Kernel, Launch};
 use params::{ForwardParams, ForwardSchedule, Mask, PlanParams, UNBOUNDED};
 pub use params::{PlanState, Sequence};
-use tensor_map::{Shape, TensorMap};
+use tensor_map::{Columns, Shape, TensorMap};
 
 use crate::error::{Error, Result, Status};
-use crate::plan::{Backward, Batch, Extent, Forward, Info, Phase, Scheduler};
+use crate::plan::{Batch, Extent, Forward, Info, Phase, Scheduler};
 use crate::problem::{Dtype, IndexType, Problem};
 use crate::schedule::{self, Deal, Entry, class_keys};
 use crate::workspace::Carver;
@@ -32,6 +33,7 @@ pub struct Plan {
     planner: Kernel,
     planner_cluster: u32,
     forward: sm90::Forward,
+    backward: sm90::Backward,
     state: Buffer,
     sequences: Buffer,
     forward_entries: Buffer,
@@ -65,21 +67,23 @@ impl Plan {
         let _guard = gpu.enter()?;
         let planner = Kernel::load(&gpu, "plan", "jfa_plan_update_kernel", PLANNER_THREADS, PLANNER_SHARED_BYTES)?;
         let forward = sm90::forward(&gpu, problem)?;
-        let limits = &problem.limits;
         let multiprocessors = if workers == 0 { gpu.multiprocessors } else { workers.min(gpu.multiprocessors) };
+        let backward = sm90::backward(&gpu, problem, multiprocessors)?;
+        let limits = &problem.limits;
         let blocks_per_entry = schedule::blocks_per_entry(problem, sm90::FORWARD_BLOCK_M);
         let deal = Deal::new(blocks_per_entry * problem.heads_q as u32, problem.broadcast_q, multiprocessors);
         let entries = |count: i64| Buffer::new(gpu, count as usize * size_of::<Entry>());
-        let backward = blocks_at_most(limits.total_kv, limits.batch, sm90::BACKWARD_BLOCK_N);
+        let key_blocks = blocks_at_most(limits.total_kv, limits.batch, backward.block_n);
         Ok(Plan {
             planner,
             planner_cluster: if limits.batch <= PLANNER_THREADS.into() { 1 } else { PLANNER_CLUSTER },
             forward,
+            backward,
             state: Buffer::new(gpu, size_of::<PlanState>())?,
             sequences: Buffer::new(gpu, limits.batch as usize * size_of::<Sequence>())?,
             forward_entries: entries(forward_entries_at_most(problem, blocks_per_entry))?,
-            backward_entries: entries(backward)?,
-            unseen_entries: entries(backward)?,
+            backward_entries: entries(key_blocks)?,
+            unseen_entries: entries(key_blocks)?,
             deal,
             blocks_per_entry,
             multiprocessors,
@@ -113,7 +117,7 @@ impl Plan {
             block_m: sm90::FORWARD_BLOCK_M as i32,
             blocks_per_entry: self.blocks_per_entry as i32,
             class_keys: class_keys(problem.limits.seqlen_kv) as i32,
-            block_n: sm90::BACKWARD_BLOCK_N as i32,
+            block_n: self.backward.block_n as i32,
             cluster: 1,
             state: self.state.address,
             sequences: self.sequences.address,
@@ -174,7 +178,9 @@ impl Plan {
         let sequences: Vec<crate::problem::Sequence> = sequences.iter().map(|&s| s.into()).collect();
         let workers = self.multiprocessors;
         let forward = schedule::ForwardSchedule::new(problem, &sequences, sm90::FORWARD_BLOCK_M, workers);
-        let backward = schedule::BackwardSchedule::new(problem, &sequences, sm90::BACKWARD_BLOCK_N, workers, 1);
+        let backward =
+            schedule::BackwardSchedule::new(problem, &sequences, self.backward.block_n, self.backward.workers, 1)
+                .dealt(self.backward.deal);
         // The device's lists are those of src/schedule; every test that asks for information checks it.
         let queries = [&forward.entries[..], &forward.keyless].concat();
         same_list("forward", &self.forward_entries, state.forward_entries + state.keyless_entries, &queries)?;
@@ -193,12 +199,12 @@ impl Plan {
                 imbalance: forward.load(problem, &sequences).imbalance(),
             },
             backward: Phase {
-                kernel: "none".into(),
+                kernel: self.backward.name.clone(),
                 workers: backward.workers,
                 cluster: 1,
                 scheduler: Scheduler::Static,
-                block_m: 64,
-                block_n: sm90::BACKWARD_BLOCK_N,
+                block_m: self.backward.box_q,
+                block_n: self.backward.block_n,
                 tiles: u64::from(state.backward_entries) * problem.heads_kv as u64,
                 imbalance: backward.load(problem, &sequences).imbalance(),
             },
@@ -207,9 +213,6 @@ impl Plan {
 
     /// Counts or carves the forward's workspace.
     pub fn carve_forward(&self, _problem: &Problem, _carver: &mut Carver) {}
-
-    /// Counts or carves the backward's workspace.
-    pub fn carve_backward(&self, _problem: &Problem, _carver: &mut Carver) {}
 
     /// Enqueues O and LSE.
     ///
@@ -233,10 +236,10 @@ impl Plan {
             self.gpu.check_pointer(name, pointer)?;
         }
         self.gpu.check_pointer("lse", args.lse.cast())?;
-        let ragged_end = problem.limits.seqlen_q.max(problem.limits.seqlen_kv).max(1);
+        let ragged_end = ragged_end(problem);
         let map = |tensor, rows, heads, box_rows| {
             let shape = Shape { rows, heads, head_dim: problem.head_dim, ragged_end };
-            TensorMap::jagged(problem.dtype, tensor, &shape, box_rows)
+            TensorMap::jagged(problem.dtype, tensor, &shape, box_rows, Columns::All)
         };
         let block_n = self.forward.block_n as u32;
         // Without rows of K there is no tile, and any valid map will do.
@@ -248,17 +251,7 @@ impl Plan {
             map(&args.o, extent.total_o, problem.heads_q, sm90::FORWARD_STORE_ROWS)?,
         ];
         let params = ForwardParams {
-            schedule: ForwardSchedule {
-                state: self.state.address,
-                sequences: self.sequences.address,
-                entries: self.forward_entries.address,
-                heads: problem.heads_q as u32,
-                blocks_per_entry: self.blocks_per_entry,
-                workers: self.deal.workers,
-                group: self.deal.group,
-                stride: self.deal.stride,
-                padding: 0,
-            },
+            schedule: self.forward_schedule(problem),
             mask: Mask::new(problem),
             scale: problem.scale,
             scale_log2: problem.scale.abs() * std::f32::consts::LOG2_E,
@@ -282,16 +275,24 @@ impl Plan {
         }
     }
 
-    /// Refuses: there is no CUDA backward yet.
-    ///
-    /// # Safety
-    /// None needed.
-    ///
-    /// # Errors
-    /// `Unsupported`.
-    pub unsafe fn backward(&self, _problem: &Problem, _args: &Backward, _stream: *mut c_void) -> Result<()> {
-        Err(Error::new(Status::Unsupported, "this version of jfa has no backward kernels for CUDA devices"))
+    fn forward_schedule(&self, problem: &Problem) -> ForwardSchedule {
+        ForwardSchedule {
+            state: self.state.address,
+            sequences: self.sequences.address,
+            entries: self.forward_entries.address,
+            heads: problem.heads_q as u32,
+            blocks_per_entry: self.blocks_per_entry,
+            workers: self.deal.workers,
+            group: self.deal.group,
+            stride: self.deal.stride,
+            padding: 0,
+        }
     }
+}
+
+/// Row coordinate at which every sequence ends in the tensor maps.
+fn ragged_end(problem: &Problem) -> i64 {
+    problem.limits.seqlen_q.max(problem.limits.seqlen_kv).max(1)
 }
 
 /// Fails if a list on the device differs from the one that the host makes of the same sequences.

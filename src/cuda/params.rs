@@ -128,3 +128,62 @@ pub(super) struct ForwardParams {
     pub o: *mut c_void,
     pub lse: *mut f32,
 }
+
+/// Rows x heads x head_dim elements.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Tensor {
+    pub data: *mut c_void,
+    pub row_stride: i64,
+    pub head_stride: i64,
+}
+
+impl From<&crate::plan::Tensor> for Tensor {
+    fn from(t: &crate::plan::Tensor) -> Self {
+        Tensor { data: t.data, row_stride: t.row_stride, head_stride: t.head_stride }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct BackwardSchedule {
+    pub state: DevicePtr,
+    pub sequences: DevicePtr,
+    pub entries: DevicePtr,
+    pub unseen: DevicePtr,
+    pub heads: u32,
+    pub lanes: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct BackwardParams {
+    pub forward: ForwardSchedule,
+    pub schedule: BackwardSchedule,
+    pub mask: Mask,
+    pub scale: f32,
+    pub scale_log2: f32,
+    pub group: i32,
+    pub head_dim: i32,
+    pub broadcast_q: i32,
+    pub lse_begin_scale: i32,
+    pub ragged_end: i32,
+    pub ordered: i32,
+    pub accumulate: i32,
+    pub grad_q_fp32: i32,
+    pub stat_blocks: i32,
+    pub grad_q_blocks: i32,
+    pub parts: i32,
+    pub seqlen_q: i32,
+    pub lse_head_stride: i64,
+    pub zero_floats: i64,
+    pub lse: *const f32,
+    pub stats: *mut f32,
+    pub sums: *mut f32,
+    pub turns: *mut u32,
+    pub o: Tensor,
+    pub grad_o: Tensor,
+    pub grad_q: Tensor,
+    pub grad_k: Tensor,
+    pub grad_v: Tensor,
+}

@@ -3,13 +3,20 @@
 use super::driver::{Gpu, Kernel};
 use crate::error::Result;
 use crate::problem::{Dtype, Problem};
+use crate::schedule::{BackwardDeal, blocks};
 
 /// Queries of a forward tile.
 pub(super) const FORWARD_BLOCK_M: i64 = 128;
 /// Rows of the boxes in which O is stored.
 pub(super) const FORWARD_STORE_ROWS: u32 = 16;
-/// Keys of a backward tile.
-pub(super) const BACKWARD_BLOCK_N: i64 = 128;
+/// Queries of a step of the backward, and of a block of its statistics.
+pub(super) const BACKWARD_BLOCK_M: i64 = 64;
+/// Rows of the boxes in which dK and dV are stored.
+pub(super) const BACKWARD_STORE_ROWS: u32 = 16;
+/// Shared memory of a CTA.
+const SHARED_BYTES: u32 = 227 * 1024;
+/// Threads of a CTA of the kernels before and after the backward.
+const SIDE_THREADS: u32 = 256;
 
 /// A forward kernel and its tile.
 #[derive(Clone, Debug)]
@@ -38,4 +45,73 @@ pub(super) fn forward(gpu: &Gpu, problem: &Problem) -> Result<Forward> {
     let unit = format!("sm90_forward_{dtype}_d{dim}");
     let kernel = Kernel::load(gpu, &unit, &name, 384, shared)?;
     Ok(Forward { kernel, name, block_n: block_n.into() })
+}
+
+/// The backward kernels and their tile.
+#[derive(Clone, Debug)]
+pub(super) struct Backward {
+    pub prepare: Kernel,
+    pub kernel: Kernel,
+    pub finish: Kernel,
+    pub name: String,
+    /// Keys of a tile.
+    pub block_n: i64,
+    /// Queries of a box of Q and dO.
+    pub box_q: i64,
+    /// Elements of a row of dQ's sums.
+    pub dim: i64,
+    /// CTAs.
+    pub workers: u32,
+    pub deal: BackwardDeal,
+    /// Partial sums of dQ.
+    pub parts: u32,
+}
+
+/// Whether the Q-stationary kernel serves a problem with `workers` CTAs: Q and the sums of dQ of one head fit one CTA,
+/// and few CTAs are left over.
+fn is_q_stationary(problem: &Problem, workers: u32) -> bool {
+    let unmasked = problem.mask.left.is_none() && problem.mask.right.is_none();
+    let heads = problem.heads_q as u32;
+    problem.broadcast_q
+        && unmasked
+        && problem.group() == 1
+        && problem.head_dim <= 128
+        && (1..=2 * BACKWARD_BLOCK_M).contains(&problem.limits.seqlen_q)
+        && workers / heads * heads * 10 >= workers * 8
+}
+
+/// The backward kernels of a problem, loaded.
+pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Backward> {
+    let dim = match problem.head_dim {
+        ..=64 => 64,
+        ..=128 => 128,
+        _ => 256,
+    };
+    let dtype = if problem.dtype == Dtype::Fp16 { "fp16" } else { "bf16" };
+    let heads = problem.heads_kv as u32;
+    let side = |role| {
+        let name = format!("jfa_backward_{role}_{dtype}_d{dim}");
+        Kernel::load(gpu, &format!("backward_{dtype}"), &name, SIDE_THREADS, 0)
+    };
+    let (prepare, finish) = (side("prepare")?, side("finish")?);
+    if is_q_stationary(problem, workers) {
+        let box_q = blocks(problem.limits.seqlen_q, BACKWARD_BLOCK_M) * BACKWARD_BLOCK_M;
+        let name = format!("jfa_sm90_backward_{dtype}_q{box_q}_d{dim}");
+        let kernel = Kernel::load(gpu, &format!("sm90_backward_{dtype}_q_d{dim}"), &name, 512, SHARED_BYTES)?;
+        let lanes = workers / heads;
+        let deal = BackwardDeal::Ranges(lanes);
+        let (workers, parts) = (lanes * heads, lanes);
+        return Ok(Backward { prepare, kernel, finish, name, block_n: 64, box_q, dim, workers, deal, parts });
+    }
+    let masked = problem.mask.left.is_some() || problem.mask.right.is_some();
+    let name = format!("jfa_sm90_backward_{dtype}_kv_d{dim}{}", if masked { "_mask" } else { "" });
+    let kernel = Kernel::load(gpu, &format!("sm90_backward_{dtype}_kv_d{dim}"), &name, 384, SHARED_BYTES)?;
+    let (deal, parts) = if problem.deterministic && problem.broadcast_q {
+        let lanes = (workers / heads).max(1);
+        (BackwardDeal::Lanes(lanes), lanes)
+    } else {
+        (BackwardDeal::RoundRobin, 1)
+    };
+    let block_n = if dim == 256 { 64 } else { 128 };
+    Ok(Backward { prepare, kernel, finish, name, block_n, box_q: BACKWARD_BLOCK_M, dim, workers, deal, parts })
 }

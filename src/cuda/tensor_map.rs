@@ -30,6 +30,15 @@ pub(super) struct Shape {
     pub ragged_end: i64,
 }
 
+/// Which columns a box holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Columns {
+    /// All, if they are whole panels.
+    All,
+    /// One panel.
+    OnePanel,
+}
+
 /// A tensor map, aligned as the driver and the kernels' parameters want it.
 #[derive(Clone, Copy)]
 #[repr(C, align(128))]
@@ -37,13 +46,13 @@ pub(super) struct TensorMap(sys::CUtensorMap);
 
 impl TensorMap {
     /// A map of `[rows, heads, head_dim]` whose boxes hold `box_rows` rows of one head: all columns if they are whole
-    /// panels, else one panel.
+    /// panels and `columns` says so, else one panel.
     ///
     /// Its dimensions are (column, row, panel, head, end): the last has the stride of a row, and the base lies
     /// `ragged_end` rows ahead of the tensor, so that the row coordinate can count towards the end of a sequence, where
     /// boxes are clipped; see `kernels/attention/tiles.cuh`. Panels are a dimension of their own only if they are whole;
     /// else the columns are clipped too.
-    pub(super) fn jagged(dtype: Dtype, tensor: &Tensor, shape: &Shape, box_rows: u32) -> Result<Self> {
+    pub(super) fn jagged(dtype: Dtype, tensor: &Tensor, shape: &Shape, box_rows: u32, columns: Columns) -> Result<Self> {
         let &Shape { rows, heads, head_dim, ragged_end } = shape;
         let size = dtype.size() as i64;
         let (row, head) = (tensor.row_stride * size, tensor.head_stride * size);
@@ -52,10 +61,11 @@ impl TensorMap {
             _ => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
         };
         let base = (tensor.data as i64).wrapping_sub(row.wrapping_mul(ragged_end));
-        let (columns, panels) = if head_dim % PANEL == 0 { (PANEL, head_dim / PANEL) } else { (head_dim, 1) };
-        let dimensions = [columns as u64, ragged_end as u64, panels as u64, heads as u64, rows as u64 + 1];
+        let (width, panels) = if head_dim % PANEL == 0 { (PANEL, head_dim / PANEL) } else { (head_dim, 1) };
+        let box_panels = if columns == Columns::All { panels } else { 1 };
+        let dimensions = [width as u64, ragged_end as u64, panels as u64, heads as u64, rows as u64 + 1];
         let strides = [row as u64, PANEL as u64 * size as u64, head as u64, row as u64];
-        let (boxes, steps) = ([PANEL as u32, box_rows, panels as u32, 1, 1], [1; 5]);
+        let (boxes, steps) = ([PANEL as u32, box_rows, box_panels as u32, 1, 1], [1; 5]);
         let mut map = MaybeUninit::<sys::CUtensorMap>::uninit();
         // SAFETY: all arrays have the rank that is named, and the driver initialises the map if it succeeds.
         unsafe {

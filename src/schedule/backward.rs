@@ -3,6 +3,18 @@
 use super::{Entry, Load, Tile, blocks};
 use crate::problem::{Problem, Sequence};
 
+/// Who gets which tile of the backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackwardDeal {
+    /// Tiles one by one to all workers.
+    RoundRobin,
+    /// Each key head to `lanes` workers, one by one. A worker takes every `workers`-th (lane, head) in turn, so that it
+    /// adds to one partial sum of dQ at a time.
+    Lanes(u32),
+    /// Each key head to this many workers in contiguous ranges of equal length, heads side by side.
+    Ranges(u32),
+}
+
 /// The order of the backward.
 ///
 /// The list holds the blocks of keys that at least one query sees, block innermost, so that neighbours share Q and dO.
@@ -22,6 +34,8 @@ pub struct BackwardSchedule {
     pub cluster: u32,
     /// Workers that get tiles; a multiple of `cluster`.
     pub workers: u32,
+    /// Who gets which tile.
+    pub deal: BackwardDeal,
     counts: Vec<u32>,
 }
 
@@ -46,7 +60,13 @@ impl BackwardSchedule {
             counts.push(count as u32);
         }
         let workers = (workers / cluster * cluster).max(cluster);
-        BackwardSchedule { block_n, entries, unseen, heads: problem.heads_kv as u32, cluster, workers, counts }
+        let heads = problem.heads_kv as u32;
+        BackwardSchedule { block_n, entries, unseen, heads, cluster, workers, deal: BackwardDeal::RoundRobin, counts }
+    }
+
+    /// The same tiles, dealt otherwise.
+    pub fn dealt(self, deal: BackwardDeal) -> Self {
+        BackwardSchedule { deal, ..self }
     }
 
     /// Tiles of the batch, sentinels included.
@@ -81,7 +101,27 @@ impl BackwardSchedule {
     }
 
     /// The tiles of one worker, in its order.
-    pub fn worker(&self, worker: u32) -> impl Iterator<Item = Tile> + '_ {
-        (u64::from(worker)..self.num_tiles()).step_by(self.workers as usize).map(|index| self.tile(index))
+    pub fn worker(&self, worker: u32) -> Box<dyn Iterator<Item = Tile> + '_> {
+        let (entries, heads) = (self.entries.len() as u64, u64::from(self.heads));
+        let (worker, workers) = (u64::from(worker), self.workers as usize);
+        let tiles = move |head: u64, indices: Box<dyn Iterator<Item = u64>>| {
+            indices.map(move |index| self.tile(head * entries + index))
+        };
+        match self.deal {
+            BackwardDeal::RoundRobin => {
+                Box::new((worker..self.num_tiles()).step_by(workers).map(|index| self.tile(index)))
+            }
+            BackwardDeal::Lanes(lanes) => {
+                let slots = (worker..heads * u64::from(lanes)).step_by(workers);
+                Box::new(slots.flat_map(move |slot| {
+                    tiles(slot % heads, Box::new((slot / heads..entries).step_by(lanes as usize)))
+                }))
+            }
+            BackwardDeal::Ranges(lanes) => {
+                let (lane, lanes) = (worker / heads, u64::from(lanes));
+                let range = entries * lane / lanes..entries * (lane + 1) / lanes;
+                Box::new(tiles(worker % heads, Box::new(range)))
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ mod backward;
 mod forward;
 mod load;
 
-pub use backward::BackwardSchedule;
+pub use backward::{BackwardDeal, BackwardSchedule};
 pub use forward::{Deal, ForwardSchedule, blocks_per_entry, class_keys};
 pub use load::{Load, greedy_longest_first};
 

@@ -1,0 +1,97 @@
+// The kernel ahead of the backward: row statistics, and zeros where sums begin. Runs on every architecture.
+#pragma once
+
+#include "attention/tiles.cuh"
+#include "ptx/sync.cuh"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+namespace jfa {
+
+constexpr int kSideThreads = 256;  // of a CTA of the kernels before and after the backward
+
+// Visits the blocks of 64 queries of the batch and their heads, with all threads of a CTA:
+// visit(head, block, sequence, batch), dealt round robin.
+template <typename Visit>
+__device__ __forceinline__ void for_each_query_block(const BackwardParams& p, Visit visit) {
+  const ForwardSchedule& s = p.forward;
+  const uint32_t width = s.heads * s.blocks_per_entry * 2;  // an entry's blocks have 128 queries
+  const uint32_t entries = s.state->forward_entries + s.state->keyless_entries;
+  for (uint32_t index = blockIdx.x; index < entries * width; index += gridDim.x) {
+    const Entry entry = s.entries[index / width];
+    const uint32_t inner = index % width, head = inner / (s.blocks_per_entry * 2);
+    const Sequence& seq = s.sequences[entry.batch];
+    const int32_t block = entry.block * 2 + inner % (s.blocks_per_entry * 2);
+    if (block * kStatRows < seq.len_q) visit(head, block, seq, entry.batch);
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ float2 unpack(uint32_t packed) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    return make_float2(__uint_as_float(packed << 16), __uint_as_float(packed & 0xFFFF0000));
+  } else {
+    return __half22float2(*reinterpret_cast<const __half2*>(&packed));
+  }
+}
+
+// Sum of the products of eight elements.
+template <typename T>
+__device__ __forceinline__ float dot8(uint4 a, uint4 b) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 x = unpack<T>((&a.x)[i]), y = unpack<T>((&b.x)[i]);
+    sum = fmaf(x.x, y.x, fmaf(x.y, y.y, sum));
+  }
+  return sum;
+}
+
+// For every query: its LSE in base 2, and delta = sum of O dO over the columns. kLanes threads read a row together.
+template <typename T, int kLanes>
+__device__ __forceinline__ void prepare_backward(const BackwardParams& p) {
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  const int64_t zeros = p.zero_floats / 4, threads = static_cast<int64_t>(gridDim.x) * kSideThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kSideThreads + threadIdx.x; i < zeros; i += threads) {
+    reinterpret_cast<float4*>(p.sums)[i] = make_float4(0, 0, 0, 0);
+  }
+  constexpr int kRows = kSideThreads / kLanes;  // rows of one pass
+  const int lane = threadIdx.x % kLanes;
+  for_each_query_block(p, [&](uint32_t head, int32_t block, const Sequence& seq, uint32_t batch) {
+    auto rows_of = [&](const Tensor& t) {
+      const int64_t first = (seq.begin_o + block * kStatRows) * t.row_stride + head * t.head_stride;
+      return static_cast<const T*>(t.data) + first + lane * 8;
+    };
+    const T *o = rows_of(p.o), *grad_o = rows_of(p.grad_o);
+    const int rows = min(seq.len_q - block * kStatRows, kStatRows);
+    uint4 x[kStatRows / kRows], y[kStatRows / kRows];
+#pragma unroll
+    for (int pass = 0; pass < kStatRows / kRows; ++pass) {
+      const int row = pass * kRows + threadIdx.x / kLanes;
+      x[pass] = y[pass] = make_uint4(0, 0, 0, 0);
+      if (row < rows && lane * 8 < p.head_dim) {
+        x[pass] = *reinterpret_cast<const uint4*>(o + row * p.o.row_stride);
+        y[pass] = *reinterpret_cast<const uint4*>(grad_o + row * p.grad_o.row_stride);
+      }
+    }
+    const int64_t at = static_cast<int64_t>(head) * p.stat_blocks + stat_block(seq.begin_o, batch) + block;
+    float* stats = p.stats + at * 2 * kStatRows;
+    const float* lse = p.lse + seq.begin_o * p.lse_begin_scale + head * p.lse_head_stride + block * kStatRows;
+#pragma unroll
+    for (int pass = 0; pass < kStatRows / kRows; ++pass) {
+      const int row = pass * kRows + threadIdx.x / kLanes;
+      float delta = dot8<T>(x[pass], y[pass]);
+#pragma unroll
+      for (int distance = kLanes / 2; distance > 0; distance /= 2) delta += __shfl_xor_sync(~0u, delta, distance);
+      if (lane == 0) {
+        const float value = row < rows ? lse[row] : -INFINITY;
+        stats[row] = value == -INFINITY ? INFINITY : value * 1.4426950408889634f;
+        stats[kStatRows + row] = value == -INFINITY ? 0 : delta;
+      }
+    }
+  });
+}
+
+}  // namespace jfa

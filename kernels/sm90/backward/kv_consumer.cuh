@@ -1,0 +1,258 @@
+// The warpgroups of the K/V-stationary backward that multiply. docs/backward.md tells the order of a step.
+#pragma once
+
+#include "sm90/backward/kv_producer.cuh"
+
+namespace jfa::sm90 {
+
+template <typename C>
+struct KvStationaryConsumer {
+  using T = typename C::T;
+  static constexpr int kColumns = C::kColumns;
+
+  const BackwardParams& p;
+  const KvStationaryMaps& maps;
+  const KvStationaryShared<C> shared;
+  const int warpgroup, warp, lane;
+  const uint32_t staging;
+  KvStationaryPending& pending;
+
+  JFA_INLINE KvStationaryConsumer(const BackwardParams& params, const KvStationaryMaps& tensor_maps,
+                                  KvStationaryShared<C> smem, int warpgroup_index)
+      : p(params),
+        maps(tensor_maps),
+        shared(smem),
+        warpgroup(warpgroup_index),
+        warp(uniform(threadIdx.x / 32 % 4)),
+        lane(threadIdx.x % 32),
+        staging(smem.staging(warpgroup_index * 4 + uniform(threadIdx.x / 32 % 4))),
+        pending(smem.pending(warpgroup_index * 4 + uniform(threadIdx.x / 32 % 4))) {
+    if (lane == 0) pending = {};
+  }
+
+  JFA_INLINE void arrive(uint32_t barrier) const {
+    if (lane == 0) ptx::mbarrier_arrive(barrier);
+  }
+
+  // Hides what these keys are not seen by: queries outside the window.
+  JFA_INLINE void hide_queries(float* s, const BackwardTile& t, int block, float hidden) const {
+    const int key = t.key + (C::kSplitColumns ? 0 : warpgroup * 64) + warp * 16 + lane / 4 - t.diagonal;
+    const int low = key - p.mask.right - block * 64 - lane % 4 * 2, high = key + p.mask.left - block * 64 - lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      const int column = i / 4 * 8 + i % 2 - i % 4 / 2 * 8;
+      if (column < low || column > high) s[i] = hidden;
+    }
+  }
+
+  // Whether some query of a block does not see some key of this warpgroup.
+  JFA_INLINE bool cut_by_window(const BackwardTile& t, int block) const {
+    const int key = t.key + (C::kSplitColumns ? 0 : warpgroup * 64) - t.diagonal, query = block * 64;
+    return key < query + 63 - p.mask.left || key + 63 > query + p.mask.right;
+  }
+
+  // Adds what `stage_sum` left to dQ, long after it was written.
+  JFA_INLINE void add_sum() const {
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (lane == 0 && pending.sum != nullptr) {
+      if (p.turns != nullptr) {
+        while (ptx::load_acquire(pending.turn) != pending.key_block) ptx::nanosleep();
+        pending.signals = 1;
+      }
+      ptx::bulk_add_f32(pending.sum, staging, C::kBytesStaging);
+      ptx::bulk_commit_group();
+      pending.sum = nullptr;
+    }
+  }
+
+  // Waits until the sums and stores of this lane have left shared memory, or, if they come in a fixed order, are made.
+  JFA_INLINE void wait_sums() const {
+    if (!p.ordered) {
+      ptx::bulk_wait_group_read<0>();
+      return;
+    }
+    ptx::bulk_wait_group<0>();
+    if (pending.signals) ptx::add_release(pending.turn);
+    pending.signals = 0;
+  }
+
+  JFA_INLINE void stage_sum(const float* sum, int piece, const BackwardTile& t, int head, int block) const {
+    if (lane == 0) wait_sums();
+    __syncwarp();
+#pragma unroll
+    for (int x = 0; x < 8; ++x) {
+      ptx::store_shared4(staging + x * 512 + lane * 16, sum[4 * x], sum[4 * x + 1], sum[4 * x + 2], sum[4 * x + 3]);
+    }
+    if (lane != 0) return;
+    const int64_t at = (static_cast<int64_t>(t.part) * p.group * p.schedule.heads + head) * p.grad_q_blocks +
+                       t.sum_block + block;
+    pending.sum = p.sums + at * (64 * C::kDim) + (piece * 4 + warp) * (C::kBytesStaging / 4);
+    if (p.turns != nullptr) {
+      pending.turn = p.turns + (static_cast<int64_t>(head) * p.stat_blocks + t.stat_block + block) * kTurns + piece * 4 + warp;
+      pending.key_block = t.key / C::kBlockN - p.mask.begin_key(block * 64, t.diagonal) / C::kBlockN;
+    }
+  }
+
+  // Stores this warp's rows of dK or dV.
+  JFA_INLINE void store_gradient(const float* x, float factor, const CUtensorMap& map, int add) const {
+    if (lane == 0) ptx::bulk_wait_group_read<0>();
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kColumns / 64; ++i) {
+      const int panel = (C::kSplitColumns ? warpgroup * (kColumns / 64) : 0) + i;
+      store_panel<T>(x + 32 * i, factor, staging + i * 2048, map, panel, p.head_dim, pending.to, p.accumulate & add);
+    }
+    if (lane == 0) ptx::bulk_commit_group();
+  }
+
+  JFA_INLINE void store_grad_k(const float* x) const {
+    store_gradient(x, p.scale, maps.grad_k, BackwardParams::kAccumulateK);
+  }
+
+  JFA_INLINE void store_grad_v(const float* x) const {
+    store_gradient(x, 1, maps.grad_v, BackwardParams::kAccumulateV);
+  }
+
+  // 64 columns of dS^T K, the piece-th, of all keys of the tile.
+  JFA_INLINE void multiply_sum(float* sum, uint32_t score_grad, uint32_t keys, int piece) const {
+    const uint32_t a = ptx::wgmma_descriptor_low(score_grad, 16);
+    const uint32_t b = ptx::wgmma_descriptor_low(keys + piece * C::kPanelKv, C::kPanelKv);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int x = 0; x < C::kBlockN / 16; ++x) {
+      ptx::wgmma_ss<T, 64, 1>(sum, ptx::wgmma_descriptor(a + x / 4 * (64 * 128 / 16) + x % 4 * 2),
+                              ptx::wgmma_descriptor(b + x * (16 * 128 / 16)), x > 0);
+    }
+    ptx::wgmma_commit_group();
+  }
+
+  JFA_INLINE void multiply_grad_k(float* grad_k, const uint32_t* score_grad, uint32_t q, int step) const {
+    ptx::wgmma_fence();
+    multiply_columns<T, kColumns, 64>(grad_k, score_grad, q + column_offset(), C::kPanelQ, step > 0);
+    ptx::wgmma_commit_group();
+  }
+
+  // Where this warpgroup's columns of Q and dO begin.
+  JFA_INLINE uint32_t column_offset() const { return C::kSplitColumns ? warpgroup * (kColumns / 64) * C::kPanelQ : 0; }
+
+  JFA_INLINE void run() {
+    float grad_k[kColumns / 2], grad_v[kColumns / 2];
+    Ring<C::kTiles> tile;
+    Ring<C::kKeyBuffers> key_buffer;
+    Ring<C::kStages> stage;
+    uint32_t v_phase = 0, parity = 0;
+    bool first_tile = true;
+    const int first_key = C::kSplitColumns ? 0 : warpgroup * 64;
+    const float hidden = p.scale > 0 ? -INFINITY : INFINITY;  // so that scaled, it is -inf
+    while (true) {
+      ptx::mbarrier_wait(shared.tile_full(tile.index), tile.phase);
+      const BackwardTile& t = shared.tile(uniform(tile.index));
+      const int keys = uniform(t.keys);
+      if (keys == 0) break;
+      ptx::mbarrier_wait(shared.k_full(key_buffer.index), key_buffer.phase);
+      const uint32_t k = shared.k(key_buffer.index), k_rows = k + first_key * 128, v_rows = shared.v() + first_key * 128;
+      const int first_block = uniform(t.first_block), end_block = first_block + uniform(t.blocks);
+      const int steps = (end_block - first_block) * p.group;
+      int block = first_block, head = uniform(t.head) * p.group;
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step) {
+        float s[32], dp[32];
+        uint32_t prob[16], score_grad[16];
+        const int i = stage.index;
+        const uint32_t q = shared.q(i), grad_o = shared.grad_o(i), stats = shared.stats(i);
+        ptx::mbarrier_wait(shared.q_full(i), stage.phase);
+        ptx::wgmma_fence();
+        multiply_rows<T, C::kDim>(s, k_rows, C::kPanelKv, q, C::kPanelQ);
+        ptx::wgmma_commit_group();
+        if (step == 0) ptx::mbarrier_wait(shared.v_full(), v_phase);
+        ptx::mbarrier_wait(shared.grad_o_full(i), stage.phase);
+        ptx::wgmma_fence();
+        multiply_rows<T, C::kDim>(dp, v_rows, C::kPanelKv, grad_o, C::kPanelQ);
+        ptx::wgmma_commit_group();
+        add_sum();
+        const bool stores = step == 0 && !first_tile;
+        ptx::wgmma_wait_group<1>();
+        ptx::wgmma_pin<32>(s);
+        if (stores) store_grad_v(grad_v);
+        if (keys - first_key < 64) hide_keys(s, keys - first_key, hidden);
+        if constexpr (C::kMask) {
+          if (cut_by_window(t, block)) hide_queries(s, t, block, hidden);
+        }
+        probabilities(s, p.scale_log2, stats);
+        pack_probabilities<T>(s, prob);
+        ptx::wgmma_fence();
+        multiply_columns<T, kColumns, 64>(grad_v, prob, grad_o + column_offset(), C::kPanelQ, step > 0);
+        ptx::wgmma_commit_group();
+        ptx::wgmma_wait_group<1>();
+        ptx::wgmma_pin<32>(dp);
+        if (step == steps - 1) arrive(shared.v_empty());
+        score_gradients<T>(s, dp, stats, score_grad);
+        const uint32_t rows = shared.score_grad(parity);
+        parity ^= 1;
+        if constexpr (C::kSplitColumns) {  // both warpgroups have all of it
+          if (warpgroup == 0) {
+            store_transposed<2>(rows, score_grad);
+          } else {
+            store_transposed<2>(rows + 32 * 128, score_grad + 8);
+          }
+        } else {
+          store_transposed<4>(rows + warpgroup * (64 * 128), score_grad);
+        }
+        ptx::fence_proxy_async_shared();
+        ptx::bar_sync(1, 256);
+        if constexpr (C::kSplitColumns) {  // registers for one piece of dQ at a time, and for dK after them
+          if (stores) store_grad_k(grad_k);
+          for (int piece = 2 * warpgroup; piece < 2 * warpgroup + 2; ++piece) {
+            float sum[32];
+            multiply_sum(sum, rows, k, piece);
+            ptx::wgmma_wait_group<0>();
+            ptx::wgmma_pin<32>(sum);
+            add_sum();
+            stage_sum(sum, piece, t, head, block);
+          }
+          ptx::wgmma_pin<kColumns / 2>(grad_v);
+          multiply_grad_k(grad_k, score_grad, q, step);
+        } else {
+          float sum[32];
+          const int piece = C::kTakeTurns ? 0 : warpgroup;
+          const bool sums = !C::kTakeTurns || (block + head) % 2 == warpgroup;
+          if (sums) multiply_sum(sum, rows, k, piece);
+          if (stores) store_grad_k(grad_k);
+          multiply_grad_k(grad_k, score_grad, q, step);
+          ptx::wgmma_wait_group<1>();
+          ptx::wgmma_pin<32>(sum);
+          ptx::wgmma_pin<kColumns / 2>(grad_v);
+          if (sums) stage_sum(sum, piece, t, head, block);
+        }
+        if (step == steps - 1) arrive(shared.k_empty(key_buffer.index));
+        ptx::wgmma_wait_group<0>();
+        ptx::wgmma_pin<kColumns / 2>(grad_k);
+        arrive(shared.stage_empty(i));
+        stage.advance();
+        if (++block == end_block) {
+          block = first_block;
+          ++head;
+        }
+      }
+      if (lane == 0) pending.to = {t.kv_row + first_key + warp * 16, t.head, t.kv_end};
+      __syncwarp();
+      arrive(shared.tile_empty(tile.index));
+      tile.advance();
+      first_tile = false;
+      key_buffer.advance();
+      v_phase ^= 1;
+    }
+    if (!first_tile) {
+      add_sum();
+      store_grad_v(grad_v);
+      store_grad_k(grad_k);
+    }
+    if (lane == 0) {
+      wait_sums();
+      ptx::bulk_wait_group<0>();
+    }
+  }
+};
+
+}  // namespace jfa::sm90

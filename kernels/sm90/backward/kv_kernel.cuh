@@ -1,0 +1,65 @@
+// Hopper backward for long or packed Q: K/V-stationary, persistent. docs/backward.md tells how the roles work together.
+#pragma once
+
+#include "sm90/backward/kv_consumer.cuh"
+
+namespace jfa::sm90 {
+
+template <typename C>
+__device__ __forceinline__ void backward_kv_stationary(const KvStationaryMaps& maps, const BackwardParams& p) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const KvStationaryShared<C> shared{static_cast<uint32_t>(__cvta_generic_to_shared(memory))};
+  if (threadIdx.x == 0) {
+    for (const CUtensorMap* map : {&maps.q, &maps.k, &maps.v, &maps.grad_o, &maps.grad_k, &maps.grad_v}) {
+      ptx::prefetch_tensor_map(*map);
+    }
+    for (int i = 0; i < C::kTiles; ++i) {
+      ptx::mbarrier_init(shared.tile_full(i), 1);
+      ptx::mbarrier_init(shared.tile_empty(i), 1 + 8);
+    }
+    for (int i = 0; i < C::kKeyBuffers; ++i) {
+      ptx::mbarrier_init(shared.k_full(i), 1);
+      ptx::mbarrier_init(shared.k_empty(i), 8);
+    }
+    ptx::mbarrier_init(shared.v_full(), 1);
+    ptx::mbarrier_init(shared.v_empty(), 8);
+    for (int i = 0; i < C::kStages; ++i) {
+      ptx::mbarrier_init(shared.q_full(i), 1);
+      ptx::mbarrier_init(shared.grad_o_full(i), 1);
+      ptx::mbarrier_init(shared.stage_empty(i), 8);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  if (C::kDim > 128 && p.head_dim <= C::kDim - 64) {  // columns that no copy fills
+    for (int i = threadIdx.x; i < C::kOffsetScoreGrad / 16; i += C::kThreads) {
+      reinterpret_cast<uint4*>(memory)[i] = make_uint4(0, 0, 0, 0);
+    }
+    ptx::fence_proxy_async_shared();
+  }
+  __syncthreads();
+  const int warpgroup = uniform(threadIdx.x / 128), warp = uniform(threadIdx.x / 32);
+  if (warpgroup == 0) {
+    ptx::setmaxnreg_dec<C::kProducerRegisters>();
+    ptx::griddepcontrol_wait();
+    if (warp == 0) {
+      if (threadIdx.x == 0) load<C>(p, maps, shared);
+    } else if (warp == 1) {
+      if (threadIdx.x == 32) list_tiles<C>(p, shared);
+    } else {
+      fill_unseen<C>(p, 2 * blockIdx.x + warp - 2, 2 * gridDim.x);
+    }
+  } else {
+    ptx::setmaxnreg_inc<C::kConsumerRegisters>();
+    KvStationaryConsumer<C>(p, maps, shared, warpgroup - 1).run();
+  }
+}
+
+}  // namespace jfa::sm90
+
+// Instantiates one kernel with a C name.
+#define JFA_SM90_BACKWARD_KV(name, type, dim, mask)                                                              \
+  extern "C" __global__ void __launch_bounds__(jfa::sm90::KvStationaryConfig<type, dim, mask>::kThreads, 1)      \
+      name(const __grid_constant__ jfa::sm90::KvStationaryMaps maps,                                             \
+           const __grid_constant__ jfa::BackwardParams params) {                                                 \
+    jfa::sm90::backward_kv_stationary<jfa::sm90::KvStationaryConfig<type, dim, mask>>(maps, params);             \
+  }

@@ -1,0 +1,199 @@
+// The warpgroups of the Q-stationary backward that multiply: two with tiles of their own, one that sums dQ.
+// docs/backward.md tells the order of a tile.
+#pragma once
+
+#include "sm90/backward/q_producer.cuh"
+
+namespace jfa::sm90 {
+
+// dK and dV of every other tile of the CTA, and its dS for `sum_queries`.
+template <typename C>
+struct QStationaryConsumer {
+  using T = typename C::T;
+  static constexpr int kBlocks = C::kBlocks, kPanels = C::kPanels, kWarpgroups = 2;
+
+  const BackwardParams& p;
+  const QStationaryMaps& maps;
+  const QStationaryShared<C> shared;
+  const int head, warpgroup, warp, lane;
+  const uint32_t staging;
+
+  JFA_INLINE QStationaryConsumer(const BackwardParams& params, const QStationaryMaps& tensor_maps,
+                                 QStationaryShared<C> smem, const TileRange& range, int warpgroup_index)
+      : p(params),
+        maps(tensor_maps),
+        shared(smem),
+        head(range.head),
+        warpgroup(warpgroup_index),
+        warp(uniform(threadIdx.x / 32 % 4)),
+        lane(threadIdx.x % 32),
+        staging(smem.staging(warpgroup_index * 4 + uniform(threadIdx.x / 32 % 4))) {}
+
+  JFA_INLINE void arrive(uint32_t barrier) const {
+    if (lane == 0) ptx::mbarrier_arrive(barrier);
+  }
+
+  // Stores 64 columns of this warp's rows of dK or dV; each panel has a staging buffer of its own.
+  JFA_INLINE void store(const float* x, float factor, const CUtensorMap& map, int panel, int add, int32_t row,
+                        int32_t end) const {
+    if (lane == 0) ptx::bulk_wait_group_read<kPanels - 1>();
+    __syncwarp();
+    store_panel<T>(x, factor, staging + panel * 2048, map, panel, p.head_dim, {row + warp * 16, head, end},
+                   p.accumulate & add);
+    if (lane == 0) ptx::bulk_commit_group();
+  }
+  JFA_INLINE void store_grad_k(const float* x, int panel, int32_t row, int32_t end) const {
+    store(x, p.scale, maps.grad_k, panel, BackwardParams::kAccumulateK, row, end);
+  }
+  JFA_INLINE void store_grad_v(const float* x, int panel, int32_t row, int32_t end) const {
+    store(x, 1, maps.grad_v, panel, BackwardParams::kAccumulateV, row, end);
+  }
+
+  JFA_INLINE void run(uint32_t tiles) const {
+    if (tiles <= warpgroup) return;
+    const float hidden = p.scale > 0 ? -INFINITY : INFINITY;  // so that scaled, it is -inf
+    float last_grad_k[32];                                    // the last panel of the tile before
+    int32_t row = 0, end = 0;
+    int sequence = -1;  // the last one whose dO was given back
+    int slot = warpgroup;
+    uint32_t phase = 0;
+    ptx::mbarrier_wait(shared.q_full(), 0);
+#pragma unroll 1
+    for (uint32_t tile = warpgroup; tile < tiles; tile += kWarpgroups) {
+      float s[kBlocks][32];
+      uint32_t prob[kBlocks * 16], score_grad[kBlocks * 16];
+      const uint32_t k = shared.k(slot), v = shared.v(slot);
+      ptx::mbarrier_wait(shared.k_full(slot), phase);
+      const KeyTile& t = shared.tile(slot);
+      const int keys = uniform(t.keys), ordinal = uniform(t.sequence);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        multiply_rows<T, C::kDim>(s[b], k, C::kPanelKv, shared.q() + b * (64 * 128), C::kPanelQ);
+      }
+      ptx::wgmma_commit_group();
+      if (tile != warpgroup) store_grad_k(last_grad_k, kPanels - 1, row, end);
+      row = uniform(t.kv_row);
+      end = uniform(t.kv_end);
+      // Sequences without a tile of this warpgroup: wait for their dO before it is given back, so that a phase cannot
+      // end by two arrivals of one warp.
+      for (; sequence + 1 < ordinal / 2; ++sequence) {
+        ptx::mbarrier_wait(shared.grad_o_full((sequence + 1) % 2), (sequence + 1) / 2 % 2);
+        arrive(shared.grad_o_empty((sequence + 1) % 2));
+      }
+      const int d = ordinal / 2 % 2;
+      const uint32_t grad_o = shared.grad_o(d), stats = shared.stats(d);
+      ptx::mbarrier_wait(shared.grad_o_full(d), ordinal / 4 % 2);
+      ptx::mbarrier_wait(shared.v_full(slot), phase);
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        float dp[32];
+        ptx::wgmma_fence();
+        multiply_rows<T, C::kDim>(dp, v, C::kPanelKv, grad_o + b * (64 * 128), C::kPanelQ);
+        ptx::wgmma_commit_group();
+        if (b == 0) {
+          ptx::wgmma_wait_group<1>();
+#pragma unroll
+          for (int c = 0; c < kBlocks; ++c) {
+            ptx::wgmma_pin<32>(s[c]);
+            if (keys < 64) hide_keys(s[c], keys, hidden);
+            probabilities(s[c], p.scale_log2, stats + c * (2 * kStatRows * 4));
+          }
+        }
+        ptx::wgmma_wait_group<0>();
+        ptx::wgmma_pin<32>(dp);
+        pack_probabilities<T>(s[b], prob + 16 * b);
+        score_gradients<T>(s[b], dp, stats + b * (2 * kStatRows * 4), score_grad + 16 * b);
+      }
+      float grad_v[kPanels][32], grad_k[kPanels][32];
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel) {
+        multiply_columns<T, 64, C::kQueries>(grad_v[panel], prob, grad_o + panel * C::kPanelQ, C::kPanelQ, 0);
+        ptx::wgmma_commit_group();
+      }
+      ptx::bar_sync(1 + warpgroup, 128);  // V is used up: dS takes its place
+      store_transposed<kBlocks * 4>(v, score_grad);
+      ptx::fence_proxy_async_shared();
+      __syncwarp();
+      arrive(shared.score_grad_full(slot));
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel) {
+        ptx::wgmma_wait_group<kPanels - 1>();
+        ptx::wgmma_pin<32>(grad_v[panel]);
+        if (panel == kPanels - 1 && ordinal % 2 == 1) {
+          sequence = ordinal / 2;
+          arrive(shared.grad_o_empty(d));
+        }
+        store_grad_v(grad_v[panel], panel, row, end);
+        ptx::wgmma_fence();
+        multiply_columns<T, 64, C::kQueries>(grad_k[panel], score_grad, shared.q() + panel * C::kPanelQ, C::kPanelQ, 0);
+        ptx::wgmma_commit_group();
+      }
+      if constexpr (kPanels == 2) {
+        ptx::wgmma_wait_group<1>();
+        ptx::wgmma_pin<32>(grad_k[0]);
+        store_grad_k(grad_k[0], 0, row, end);
+      }
+      ptx::wgmma_wait_group<0>();
+      ptx::wgmma_pin<32>(grad_k[kPanels - 1]);
+#pragma unroll
+      for (int i = 0; i < 32; ++i) last_grad_k[i] = grad_k[kPanels - 1][i];
+      slot += kWarpgroups;
+      if (slot >= C::kSlots) {
+        slot -= C::kSlots;
+        phase ^= 1;
+      }
+    }
+    store_grad_k(last_grad_k, kPanels - 1, row, end);
+    if (lane == 0) ptx::bulk_wait_group<0>();
+  }
+};
+
+// dQ of all tiles of the CTA, in registers, written once as one partial sum. Gives the slots back.
+template <typename C>
+JFA_INLINE void sum_queries(const BackwardParams& p, QStationaryShared<C> shared, const TileRange& range) {
+  const int warp = uniform(threadIdx.x / 32 % 4), lane = threadIdx.x % 32;
+  float sum[C::kBlocks][C::kDim / 2];
+#pragma unroll
+  for (int b = 0; b < C::kBlocks; ++b) {
+#pragma unroll
+    for (int i = 0; i < C::kDim / 2; ++i) sum[b][i] = 0;
+  }
+  Ring<C::kSlots> slot;
+#pragma unroll 1
+  for (uint32_t tile = range.begin; tile < range.end; ++tile) {
+    ptx::mbarrier_wait(shared.k_full(slot.index), slot.phase);
+    ptx::mbarrier_wait(shared.score_grad_full(slot.index), slot.phase);
+    const uint32_t a = ptx::wgmma_descriptor_low(shared.v(slot.index), 16);
+    const uint32_t b = ptx::wgmma_descriptor_low(shared.k(slot.index), C::kPanelKv);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < C::kBlockN / 16; ++step) {
+#pragma unroll
+      for (int block = 0; block < C::kBlocks; ++block) {
+        ptx::wgmma_ss<typename C::T, C::kDim, 1>(sum[block],
+                                                 ptx::wgmma_descriptor(a + block * (64 * 128 / 16) + step * 2),
+                                                 ptx::wgmma_descriptor(b + step * (16 * 128 / 16)), 1);
+      }
+    }
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    if (lane == 0) ptx::mbarrier_arrive(shared.slot_empty(slot.index));
+    slot.advance();
+  }
+  const int64_t first = (static_cast<int64_t>(range.lane) * p.schedule.heads + range.head) * p.grad_q_blocks;
+#pragma unroll
+  for (int block = 0; block < C::kBlocks; ++block) {
+    ptx::wgmma_pin<C::kDim / 2>(sum[block]);
+    if (block >= p.grad_q_blocks) break;
+    float* to = p.sums + (first + block) * (kStatRows * C::kDim);
+#pragma unroll
+    for (int column = 0; column < C::kDim / 8; ++column) {
+      const float* x = sum[block] + 4 * column;
+      *reinterpret_cast<float4*>(to + sum_offset(column, warp, lane)) = make_float4(x[0], x[1], x[2], x[3]);
+    }
+  }
+}
+
+}  // namespace jfa::sm90

@@ -1,0 +1,57 @@
+// Hopper backward for a short broadcast Q: Q-stationary, persistent. docs/backward.md tells how the roles work together.
+#pragma once
+
+#include "sm90/backward/q_consumer.cuh"
+
+namespace jfa::sm90 {
+
+template <typename C>
+__device__ __forceinline__ void backward_q_stationary(const QStationaryMaps& maps, const BackwardParams& p) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const QStationaryShared<C> shared{static_cast<uint32_t>(__cvta_generic_to_shared(memory))};
+  if (threadIdx.x == 0) {
+    for (const CUtensorMap* map : {&maps.q, &maps.k, &maps.v, &maps.grad_o, &maps.grad_k, &maps.grad_v}) {
+      ptx::prefetch_tensor_map(*map);
+    }
+    for (int i = 0; i < C::kSlots; ++i) {
+      ptx::mbarrier_init(shared.k_full(i), 1);
+      ptx::mbarrier_init(shared.v_full(i), 1);
+      ptx::mbarrier_init(shared.slot_empty(i), 4);
+      ptx::mbarrier_init(shared.score_grad_full(i), 4);
+    }
+    for (int i = 0; i < 2; ++i) {
+      ptx::mbarrier_init(shared.grad_o_full(i), 1);
+      ptx::mbarrier_init(shared.grad_o_empty(i), 8);
+    }
+    ptx::mbarrier_init(shared.q_full(), 1);
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+  const int warpgroup = uniform(threadIdx.x / 128);
+  ptx::griddepcontrol_wait();
+  const TileRange range(p.schedule);
+  if (warpgroup == 0) {
+    ptx::setmaxnreg_dec<C::kProducerRegisters>();
+    if (threadIdx.x == 0) load<C>(p, maps, shared, range);
+  } else if (warpgroup <= 2) {
+    ptx::setmaxnreg_inc<C::kConsumerRegisters>();
+    QStationaryConsumer<C>(p, maps, shared, range, warpgroup - 1).run(range.end - range.begin);
+  } else {
+    if constexpr (C::kLargeSum) {
+      ptx::setmaxnreg_inc<C::kSumRegisters>();
+    } else {
+      ptx::setmaxnreg_dec<C::kSumRegisters>();
+    }
+    sum_queries<C>(p, shared, range);
+  }
+}
+
+}  // namespace jfa::sm90
+
+// Instantiates one kernel with a C name.
+#define JFA_SM90_BACKWARD_Q(name, type, dim, blocks)                                                        \
+  extern "C" __global__ void __launch_bounds__(jfa::sm90::QStationaryConfig<type, dim, blocks>::kThreads, 1) \
+      name(const __grid_constant__ jfa::sm90::QStationaryMaps maps,                                          \
+           const __grid_constant__ jfa::BackwardParams params) {                                             \
+    jfa::sm90::backward_q_stationary<jfa::sm90::QStationaryConfig<type, dim, blocks>>(maps, params);         \
+  }

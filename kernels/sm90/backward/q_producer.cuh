@@ -1,0 +1,108 @@
+// The warp of the Q-stationary backward that loads, and what the roles share.
+#pragma once
+
+#include "ptx/mbarrier.cuh"
+#include "sm90/backward/config.h"
+#include "sm90/backward/gradients.cuh"
+#include "attention/ring.cuh"
+
+namespace jfa::sm90 {
+
+// One block of 64 keys, as it lies in shared memory.
+struct alignas(16) KeyTile {
+  int32_t kv_row, kv_end;  // ragged coordinates of its first key
+  int32_t keys;            // in it, up to 64
+  int32_t sequence;        // ordinal in this CTA, times 2; odd: the last tile of its warpgroup in the sequence
+};
+
+// Shared-memory addresses of a CTA.
+template <typename C>
+struct QStationaryShared {
+  uint32_t base;
+
+  __device__ uint32_t q() const { return base; }
+  __device__ uint32_t grad_o(int i) const { return base + C::kOffsetGradO + i * C::kBytesQ; }
+  __device__ uint32_t k(int slot) const { return base + C::kOffsetSlots + slot * C::kBytesSlot; }
+  __device__ uint32_t v(int slot) const { return k(slot) + C::kBytesKv; }  // and, when it is used up, dS
+  __device__ uint32_t staging(int warp) const { return base + C::kOffsetStaging + warp * C::kBytesStaging; }
+  __device__ uint32_t stats(int i) const { return base + C::kOffsetStats + i * C::kBytesStats; }
+  __device__ KeyTile& tile(int slot) const {
+    return *static_cast<KeyTile*>(__cvta_shared_to_generic(base + C::kOffsetTiles + slot * 16));
+  }
+  __device__ uint32_t k_full(int slot) const { return barrier(slot); }
+  __device__ uint32_t v_full(int slot) const { return barrier(C::kSlots + slot); }
+  __device__ uint32_t slot_empty(int slot) const { return barrier(2 * C::kSlots + slot); }
+  __device__ uint32_t score_grad_full(int slot) const { return barrier(3 * C::kSlots + slot); }
+  __device__ uint32_t grad_o_full(int i) const { return barrier(4 * C::kSlots + i); }
+  __device__ uint32_t grad_o_empty(int i) const { return barrier(4 * C::kSlots + 2 + i); }
+  __device__ uint32_t q_full() const { return barrier(4 * C::kSlots + 4); }
+
+ private:
+  __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }
+};
+
+struct QStationaryMaps {
+  CUtensorMap q, k, v, grad_o, grad_k, grad_v;
+};
+
+// The tiles of this CTA: an equal share of the list of its head.
+struct TileRange {
+  uint32_t head, lane, begin, end;
+
+  __device__ explicit TileRange(const BackwardSchedule& s)
+      : head(blockIdx.x % s.heads), lane(blockIdx.x / s.heads) {
+    const uint64_t entries = s.state->backward_entries;
+    begin = entries * lane / s.lanes;
+    end = entries * (lane + 1) / s.lanes;
+  }
+};
+
+template <typename C>
+__device__ void load(const BackwardParams& p, const QStationaryMaps& maps, QStationaryShared<C> shared,
+                     const TileRange& range) {
+  if (range.begin == range.end) return;
+  const BackwardSchedule& s = p.schedule;
+  const int q_row = p.ragged_end - p.seqlen_q;
+  auto load_block = [&](uint32_t dst, int panel_bytes, int bytes, const CUtensorMap& map, uint32_t barrier, int row,
+                        int end) {
+    ptx::mbarrier_arrive_expect_tx(barrier, bytes);
+    load_rows(dst, panel_bytes, map, barrier, p.head_dim, row, range.head, end);
+  };
+  load_block(shared.q(), C::kPanelQ, C::kBytesQ, maps.q, shared.q_full(), q_row, p.seqlen_q);
+  Ring<C::kSlots> slot;
+  Entry next = s.entries[range.begin];
+  Entry entry = {~0u, 0};
+  int sequences = 0, sequence_end = 0;
+  int32_t kv_end = 0, kv_begin_row = 0, len_kv = 0, o_end = 0;
+  for (uint32_t t = range.begin; t < range.end; ++t) {
+    const bool starts = next.batch != entry.batch;
+    entry = next;
+    if (t + 1 < range.end) next = s.entries[t + 1];
+    if (starts) {
+      const Sequence& seq = s.sequences[entry.batch];
+      len_kv = seq.len_kv;
+      kv_end = static_cast<int32_t>(seq.begin_kv) + len_kv;
+      kv_begin_row = p.ragged_end - len_kv;
+      o_end = static_cast<int32_t>(seq.begin_o) + seq.len_q;
+      sequence_end = min(t - entry.block + (len_kv + C::kBlockN - 1) / C::kBlockN, range.end);
+      ++sequences;
+    }
+    const int i = slot.index, row = kv_begin_row + entry.block * C::kBlockN;
+    ptx::mbarrier_wait(shared.slot_empty(i), slot.phase ^ 1);
+    const bool last = t + 2 >= sequence_end;
+    shared.tile(i) = {row, kv_end, min(p.ragged_end - row, C::kBlockN), 2 * (sequences - 1) + (last ? 1 : 0)};
+    load_block(shared.k(i), C::kPanelKv, C::kBytesKv, maps.k, shared.k_full(i), row, kv_end);
+    if (starts) {
+      const int d = (sequences - 1) % 2, barrier = shared.grad_o_full(d);
+      ptx::mbarrier_wait(shared.grad_o_empty(d), (sequences - 1) / 2 % 2 ^ 1);
+      ptx::mbarrier_arrive_expect_tx(barrier, C::kBytesQ + C::kBytesStats);
+      load_rows(shared.grad_o(d), C::kPanelQ, maps.grad_o, barrier, p.head_dim, q_row, range.head, o_end);
+      const int64_t stats = static_cast<int64_t>(range.head) * p.stat_blocks + stat_block(o_end - p.seqlen_q, entry.batch);
+      ptx::bulk_load(shared.stats(d), p.stats + stats * 2 * kStatRows, C::kBytesStats, barrier);
+    }
+    load_block(shared.v(i), C::kPanelKv, C::kBytesKv, maps.v, shared.v_full(i), row, kv_end);
+    slot.advance();
+  }
+}
+
+}  // namespace jfa::sm90
