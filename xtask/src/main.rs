@@ -9,6 +9,7 @@ mod sim;
 mod test;
 mod toolchain;
 mod tools;
+mod torch;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ usage: cargo xtask <command>
   toolchain   install the pinned CUDA compiler in the build folder
   sass        check the machine code of the CUDA kernels that were built
   sim         run the CUDA kernels on cudasim, without a GPU
+  torch       build the PyTorch operators and run their tests; options go to pytest
   header      write include/jfa/jfa.h anew from src/capi
   bench cpu   compare the CPU backend with PyTorch";
 
@@ -43,6 +45,7 @@ fn dispatch(context: &Context, words: &[&str]) -> Result {
         ["toolchain"] => toolchain::run(context),
         ["sass"] => sass::run(context),
         ["sim", options @ ..] => sim::run(context, options),
+        ["torch", options @ ..] => torch::tests(context, options)?.1,
         ["header"] => {
             let mut cargo = context.cargo();
             context.run(

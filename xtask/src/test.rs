@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::context::{Context, Result, fresh_folder};
-use crate::{demo, sass, sim, toolchain};
+use crate::{demo, sass, sim, toolchain, torch};
 
 /// Tests that passed and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ struct Count {
 /// One part of the check.
 type Step = (&'static str, fn(&Context) -> Result<Count>);
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 13] = [
     ("CUDA compiler", compiler),
     ("rustfmt", rustfmt),
     ("clang-format", clang_format),
@@ -29,6 +29,8 @@ const STEPS: [Step; 11] = [
     ("machine code of the CUDA kernels", machine_code),
     ("CUDA kernels on cudasim", simulated),
     ("Triton's kernels on cudasim", triton),
+    ("PyTorch operators", torch_operators),
+    ("trainer in C++", trainer),
 ];
 
 /// Runs every step, also after a failed one, and closes with the line `N passed, N failed`.
@@ -188,6 +190,16 @@ fn triton(context: &Context) -> Result<Count> {
     finish(rust_count(&text), result)
 }
 
+fn torch_operators(context: &Context) -> Result<Count> {
+    let (text, result) = torch::tests(context, &[])?;
+    finish(pytest_count(&text), result)
+}
+
+fn trainer(context: &Context) -> Result<Count> {
+    torch::train(context)?;
+    Ok(Count { passed: 1, failed: 0 })
+}
+
 /// A run that failed without a failed test (a build error, a crash) counts as one failure.
 fn finish(mut count: Count, result: Result) -> Result<Count> {
     if let Err(error) = result {
@@ -225,6 +237,13 @@ fn ctest_count(text: &str) -> Count {
     Count { passed: (total - failed).saturating_sub(skipped), failed }
 }
 
+/// pytest's last line, `1 failed, 64 passed, 59 skipped in 7.47s`, which leaves out what there was none of.
+fn pytest_count(text: &str) -> Count {
+    let line = text.lines().rfind(|line| line.contains(" in ")).unwrap_or_default();
+    let number = |word| number_before(line, word).unwrap_or(0);
+    Count { passed: number(" passed"), failed: number(" failed") + number(" error") }
+}
+
 /// The number that stands before `word`.
 fn number_before(line: &str, word: &str) -> Option<u64> {
     line[..line.find(word)?].rsplit(' ').next()?.parse().ok()
@@ -253,6 +272,14 @@ mod tests {
         let text = "3/3 Test #3: pkg_config ....***Skipped   0.00 sec\n\n67% tests passed, 1 tests failed out of 3";
         assert_eq!(ctest_count(text), Count { passed: 1, failed: 1 });
         assert_eq!(ctest_count("100% tests passed out of 18"), Count { passed: 18, failed: 0 });
+    }
+
+    #[test]
+    fn pytest_counts_what_there_is() {
+        let text = "FAILED tests/a.py::b in c\n1 failed, 64 passed, 59 skipped, 2 errors in 7.47s (0:01:02)\n";
+        assert_eq!(pytest_count(text), Count { passed: 64, failed: 3 });
+        assert_eq!(pytest_count("....\n4 passed in 0.10s\n"), Count { passed: 4, failed: 0 });
+        assert_eq!(pytest_count("ImportError"), Count::default());
     }
 
     #[test]
