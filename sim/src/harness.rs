@@ -39,6 +39,7 @@ pub struct Simulator {
     kernels: Vec<Arc<Kernel>>,
     globals: Vec<u64>,
     launches: u32,
+    instructions: u64,
 }
 
 impl Simulator {
@@ -62,7 +63,7 @@ impl Simulator {
         for entry in module.entries {
             kernels.push(Arc::new(decode(entry, lines.clone(), module.files.clone())?));
         }
-        Ok(Simulator { memory, kernels, globals, launches: 0 })
+        Ok(Simulator { memory, kernels, globals, launches: 0, instructions: 0 })
     }
 
     /// Allocates global memory; its bytes count as unwritten.
@@ -122,6 +123,13 @@ impl Simulator {
             registers: shape.registers,
             multiprocessors: shape.multiprocessors.max(shape.cluster.iter().product()),
         };
-        run(&launch, &mut self.memory, shape.seed).map(|_| ())
+        let counters = run(&launch, &mut self.memory, shape.seed)?;
+        self.instructions += counters.total().instructions;
+        Ok(())
+    }
+
+    /// Warp instructions of all launches that ended well.
+    pub fn instructions(&self) -> u64 {
+        self.instructions
     }
 }

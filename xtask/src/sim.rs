@@ -11,19 +11,43 @@ use crate::toolchain;
 const TRITON: [&str; 2] = ["triton==3.6.0", "setuptools"];
 
 const USAGE: &str = "\
-usage: cargo xtask sim triton
-       cargo xtask sim [--seeds N] [--first N] [--device h200] [--sms N] [-- TEST ...]
+usage: cargo xtask sim [--seeds N] [--first N] [--device h200] [--sms N] [-- TEST ...]
+       cargo xtask sim soak [the same options]
+       cargo xtask sim mutate KERNEL [the same options] -- TEST
+       cargo xtask sim speed
+       cargo xtask sim triton
   --seeds N      interleavings to try (default 3)
   --first N      the first of them (default 1)
   --device NAME  the GPU that is modelled (default h200)
   --sms N        its multiprocessors (default 4: persistent kernels then take several turns)
-  TEST           part of the names of conformance cases (default: all)";
+  TEST           part of the names of conformance cases (default: all)
+  soak           small cases that run every kernel, with many seeds
+  mutate         leaves out one ordering instruction of KERNEL after the other, and lists those that nobody misses
+  speed          thread-instructions a second on elementwise code
+  triton         kernels that Triton compiles";
+
+/// How the names of the backward's kernels begin.
+const BACKWARD: &[u8] = b"jfa_sm90_backward";
+
+/// Small cases that together run every kernel: each head dimension of its own code, with and without a mask.
+const SOAK: [&str; 8] = [
+    "numeric/every-d64",
+    "numeric/every-d128",
+    "numeric/every-d192",
+    "numeric/every-d256",
+    "numeric/masks-d64-w20-20tl",
+    "numeric/masks-d128-w40-7br",
+    "numeric/packed-d192-h1.1-w0-0tl",
+    "numeric/packed-d256-h1.1-w63-0br",
+];
 
 /// What one run of the table takes.
 pub struct Tables {
     library: PathBuf,
     driver: PathBuf,
     conformance: PathBuf,
+    /// The library has kernels for it.
+    backward: bool,
 }
 
 /// One run of the table.
@@ -57,14 +81,18 @@ impl Tables {
             }
             fs::copy(folder.join("libcudasim.so"), copy)?;
         }
-        Ok(Tables { library, driver, conformance: folder.join("jfa-conformance") })
+        let image = fs::read(&library)?;
+        let backward = image.windows(BACKWARD.len()).any(|bytes| bytes == BACKWARD);
+        Ok(Tables { library, driver, conformance: folder.join("jfa-conformance"), backward })
     }
 
     /// The command that runs the cases whose names contain `filter`.
     pub fn command(&self, context: &Context, shape: Shape, filter: &str) -> Command {
         let mut command = context.command(&self.conformance);
-        // There is no backward on CUDA devices yet.
-        command.args(["--device", "cuda", "--forward-only", "--filter", filter, "--library"]).arg(&self.library);
+        command.args(["--device", "cuda", "--filter", filter, "--library"]).arg(&self.library);
+        if !self.backward {
+            command.arg("--forward-only");
+        }
         command.args(["--random", &shape.random.to_string()]);
         command.env("LD_LIBRARY_PATH", &self.driver).env("CUDASIM_SEED", shape.seed.to_string());
         command.env("CUDASIM_DEVICE", shape.device).env("CUDASIM_SMS", shape.multiprocessors.to_string());
@@ -90,40 +118,104 @@ pub fn triton(context: &Context) -> Result<Command> {
     Ok(cargo)
 }
 
-/// `cargo xtask sim`: every seed on every test that is named.
+/// Options and tests of a command line.
+struct Options<'a> {
+    seeds: std::ops::Range<u64>,
+    device: &'a str,
+    multiprocessors: u32,
+    tests: Vec<&'a str>,
+}
+
+impl<'a> Options<'a> {
+    fn parse(words: &[&'a str]) -> Result<Self> {
+        let (mut seeds, mut first, mut device, mut multiprocessors) = (3u64, 1u64, "h200", 4u32);
+        let mut words = words.iter().copied();
+        while let Some(word) = words.next() {
+            if word == "--" {
+                break;
+            }
+            let value = words.next().ok_or(USAGE)?;
+            match word {
+                "--seeds" => seeds = value.parse().map_err(|_| USAGE)?,
+                "--first" => first = value.parse().map_err(|_| USAGE)?,
+                "--device" => device = value,
+                "--sms" => multiprocessors = value.parse().map_err(|_| USAGE)?,
+                _ => return Err(USAGE.into()),
+            }
+        }
+        Ok(Options { seeds: first..first + seeds, device, multiprocessors, tests: words.collect() })
+    }
+
+    fn shape(&self, seed: u64, random: u32) -> Shape<'a> {
+        Shape { seed, device: self.device, multiprocessors: self.multiprocessors, random }
+    }
+}
+
+/// `cargo xtask sim`.
 ///
 /// # Errors
 /// At the first run that fails, with its seed.
 pub fn run(context: &Context, words: &[&str]) -> Result {
-    if words == ["triton"] {
-        return context.run(&mut triton(context)?);
-    }
-    let (mut seeds, mut first, mut device, mut sms) = (3u64, 1u64, "h200", 4u32);
-    let mut words = words.iter().copied();
-    while let Some(word) = words.next() {
-        if word == "--" {
-            break;
+    match words {
+        ["triton"] => context.run(&mut triton(context)?),
+        ["speed"] => {
+            context.run(context.cargo().args(["bench", "--quiet", "--package", "cudasim", "--bench", "speed"]))
         }
-        let value = words.next().ok_or(USAGE)?;
-        match word {
-            "--seeds" => seeds = value.parse().map_err(|_| USAGE)?,
-            "--first" => first = value.parse().map_err(|_| USAGE)?,
-            "--device" => device = value,
-            "--sms" => sms = value.parse().map_err(|_| USAGE)?,
-            _ => return Err(USAGE.into()),
+        ["mutate", kernel, rest @ ..] => mutate(context, kernel, &Options::parse(rest)?),
+        ["soak", rest @ ..] => {
+            let options = Options::parse(rest)?;
+            every_seed(context, &Options { tests: SOAK.to_vec(), ..options }, 0)
+        }
+        _ => {
+            let options = Options::parse(words)?;
+            let tests = if options.tests.is_empty() { vec![""] } else { options.tests };
+            every_seed(context, &Options { tests, ..options }, 60)
         }
     }
-    let tests: Vec<&str> = words.collect();
-    let tests = if tests.is_empty() { vec![""] } else { tests };
+}
+
+/// Every seed on every test.
+fn every_seed(context: &Context, options: &Options, random: u32) -> Result {
     let tables = Tables::build(context)?;
-    for seed in first..first + seeds {
+    for seed in options.seeds.clone() {
         println!("seed {seed}");
-        for test in &tests {
-            let shape = Shape { seed, device, multiprocessors: sms, random: 60 };
-            let mut command = tables.command(context, shape, test);
+        for test in &options.tests {
+            let mut command = tables.command(context, options.shape(seed, random), test);
             context.run(&mut command).map_err(|error| format!("seed {seed}: {error}"))?;
         }
     }
-    println!("{seeds} seeds passed");
+    println!("{} seeds passed", options.seeds.end - options.seeds.start);
+    Ok(())
+}
+
+/// Leaves out each ordering instruction of a kernel in turn.
+fn mutate(context: &Context, kernel: &str, options: &Options) -> Result {
+    let [test] = options.tests[..] else { return Err(USAGE.into()) };
+    let tables = Tables::build(context)?;
+    let (mut reported, mut wrong, mut missed) = (0, 0, 0);
+    for number in 0.. {
+        let (mut line, mut fault, mut passed) = (None, None, true);
+        for seed in options.seeds.clone() {
+            let mut command = tables.command(context, options.shape(seed, 0), test);
+            let output = command.env("CUDASIM_OMIT", format!("{kernel}:{number}")).output()?;
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            let find =
+                |part: &str| text.lines().find(|l| l.starts_with("cudasim: ") && l.contains(part)).map(String::from);
+            line = find(" without PTX line ");
+            fault = find("cudasim: seed ");
+            passed &= output.status.success();
+            if line.is_none() || fault.is_some() {
+                break;
+            }
+        }
+        let Some(line) = line else { break };
+        match (&fault, passed) {
+            (Some(_), _) => reported += 1,
+            (None, false) => wrong += 1,
+            (None, true) => missed += 1,
+        }
+        println!("{line}\n    {}", fault.as_deref().unwrap_or(if passed { "NOTHING" } else { "wrong results only" }));
+    }
+    println!("{reported} reported, {wrong} with wrong results only, {missed} without any effect");
     Ok(())
 }

@@ -7,7 +7,7 @@ use cudarc::driver::sys::{CUfunction_attribute as F, CUresult};
 
 use super::device::{REGISTERS, SHARED_DEFAULT, SHARED_OPTIN, store};
 use super::{Driver, Function, Outcome, call, work};
-use crate::program::decode;
+use crate::program::{Kernel, decode};
 
 /// The kernels of an image, by name.
 pub struct Library {
@@ -43,8 +43,9 @@ impl Driver {
         let mut library = Library { kernels: Vec::new() };
         for entry in module.entries {
             let name = entry.name.clone();
-            let kernel = decode(entry, lines.clone(), module.files.clone())
+            let mut kernel = decode(entry, lines.clone(), module.files.clone())
                 .map_err(|fault| Driver::refuse("loading an image", &fault))?;
+            omit(&mut kernel);
             let handle = self.handle();
             let max_dynamic = SHARED_DEFAULT.saturating_sub(kernel.entry.shared_bytes);
             let function =
@@ -225,4 +226,21 @@ unsafe extern "C" fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int, fun
         // SAFETY: the caller's pointer.
         unsafe { store(value, found) }
     })
+}
+
+/// `CUDASIM_OMIT=KERNEL:NUMBER`: the kernel loses one of its ordering instructions.
+fn omit(kernel: &mut Kernel) {
+    let Ok(wish) = std::env::var("CUDASIM_OMIT") else { return };
+    let name = kernel.entry.name.clone();
+    let Some(number) = wish.strip_prefix(&name).and_then(|rest| rest.strip_prefix(':')?.parse().ok()) else { return };
+    match kernel.omit(number) {
+        Ok(line) => {
+            let text = kernel.text.get(line as usize - 1).map_or("", |l| l.trim());
+            let source = kernel.code.iter().find(|inst| inst.line == line).map(|inst| inst.source);
+            let file = source.and_then(|(file, line)| Some((kernel.files.iter().find(|(i, _)| *i == file)?, line)));
+            let source = file.map_or(String::new(), |((_, file), line)| format!(" ({file}:{line})"));
+            eprintln!("cudasim: {name} without PTX line {line}: {text}{source}");
+        }
+        Err(count) => eprintln!("cudasim: {name} has only {count} ordering instructions"),
+    }
 }

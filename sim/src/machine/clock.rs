@@ -50,77 +50,98 @@ impl Epoch {
     }
 }
 
-/// What is known of an agent: everything until `full`, and until `clock` what these lanes did.
-#[derive(Clone, Copy, Debug, Default)]
-struct Known {
-    full: u32,
+/// What is known of a warp beyond what is known of all its lanes: what these did until `clock`.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    agent: Agent,
     clock: u32,
     lanes: u32,
 }
 
-impl Known {
-    fn covers(self, epoch: Epoch) -> bool {
-        epoch.clock() <= self.full
-            || epoch.clock() <= self.clock && self.lanes.checked_shr(epoch.lane()).is_some_and(|lanes| lanes & 1 == 1)
-    }
-
-    fn join(&mut self, other: Known) {
-        let full = self.full.max(other.full);
-        let lanes = |known: Known| if known.clock > full { known.lanes } else { 0 };
-        // Lanes that were released at different moments count until the later one: a race may be missed, none invented.
-        *self = Known { full, clock: self.clock.max(other.clock), lanes: lanes(*self) | lanes(other) };
-        if self.lanes == u32::MAX {
-            self.full = self.clock;
-        }
-    }
-
-    fn meet(&mut self, other: Known) {
-        self.full = self.full.min(other.full);
-        self.clock = self.clock.min(other.clock);
-        self.lanes &= other.lanes;
-    }
+/// Until when everything that an agent did is known, and parts of what came later.
+#[derive(Clone, Debug, Default)]
+pub struct Clock {
+    full: Vec<u32>,
+    /// At most one of each agent, later than its `full`; mostly none.
+    parts: Vec<Part>,
 }
 
-#[derive(Clone, Debug, Default)]
-pub struct Clock(Vec<Known>);
-
 impl Clock {
-    fn entry(&mut self, agent: Agent) -> &mut Known {
-        if self.0.len() <= agent as usize {
-            self.0.resize(agent as usize + 1, Known::default());
-        }
-        &mut self.0[agent as usize]
+    fn full(&self, agent: Agent) -> u32 {
+        self.full.get(agent as usize).copied().unwrap_or(0)
     }
 
     /// Everything that the agent did until `clock` is known.
     pub fn raise(&mut self, agent: Agent, clock: u32) {
-        self.share(agent, u32::MAX, clock);
+        if self.full.len() <= agent as usize {
+            self.full.resize(agent as usize + 1, 0);
+        }
+        let slot = &mut self.full[agent as usize];
+        *slot = clock.max(*slot);
+        self.drop_known();
     }
 
     /// What these lanes of a warp did until `clock` is known.
     pub fn share(&mut self, agent: Agent, lanes: u32, clock: u32) {
-        self.entry(agent).join(Known { full: 0, clock, lanes });
+        if clock <= self.full(agent) || lanes == 0 {
+            return;
+        }
+        // Lanes that were released at different moments count until the later one: a race may be missed, none invented.
+        let part = match self.parts.iter_mut().find(|part| part.agent == agent) {
+            Some(part) => {
+                *part = Part { agent, clock: part.clock.max(clock), lanes: part.lanes | lanes };
+                *part
+            }
+            None => {
+                self.parts.push(Part { agent, clock, lanes });
+                Part { agent, clock, lanes }
+            }
+        };
+        if part.lanes == u32::MAX {
+            self.raise(agent, part.clock);
+        }
+    }
+
+    fn drop_known(&mut self) {
+        let full = &self.full;
+        self.parts.retain(|part| full.get(part.agent as usize).is_none_or(|&full| part.clock > full));
     }
 
     pub fn join(&mut self, other: &Clock) {
-        if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), Known::default());
+        if self.full.len() < other.full.len() {
+            self.full.resize(other.full.len(), 0);
         }
-        for (own, other) in self.0.iter_mut().zip(&other.0) {
-            own.join(*other);
+        for (own, other) in self.full.iter_mut().zip(&other.full) {
+            *own = (*own).max(*other);
+        }
+        self.drop_known();
+        for part in &other.parts {
+            self.share(part.agent, part.lanes, part.clock);
         }
     }
 
     /// Keeps what both know.
     pub fn meet(&mut self, other: &Clock) {
-        self.0.truncate(other.0.len());
-        for (own, other) in self.0.iter_mut().zip(&other.0) {
-            own.meet(*other);
+        let known = |clock: &Clock, part: &Part| match clock.parts.iter().find(|p| p.agent == part.agent) {
+            _ if part.clock <= clock.full(part.agent) => Some(*part),
+            Some(p) => Some(Part { clock: p.clock.min(part.clock), lanes: p.lanes & part.lanes, ..*part }),
+            None => None,
+        };
+        let own: Vec<Part> = self.parts.iter().filter_map(|part| known(other, part)).collect();
+        let rest: Vec<Part> = other.parts.iter().filter_map(|part| known(self, part)).collect();
+        self.full.truncate(other.full.len());
+        for (own, other) in self.full.iter_mut().zip(&other.full) {
+            *own = (*own).min(*other);
         }
+        self.parts.clear();
+        own.iter().chain(&rest).for_each(|part| self.share(part.agent, part.lanes, part.clock));
     }
 
     pub fn covers(&self, epoch: Epoch) -> bool {
-        self.0.get(epoch.agent() as usize).is_some_and(|known| known.covers(epoch))
+        let (agent, clock) = (epoch.agent(), epoch.clock());
+        clock <= self.full(agent)
+            || epoch.lane() < WHOLE
+                && self.parts.iter().any(|p| p.agent == agent && clock <= p.clock && p.lanes >> epoch.lane() & 1 == 1)
     }
 }
 
@@ -173,5 +194,16 @@ mod tests {
         b.raise(1, 1);
         a.meet(&b);
         assert!(a.covers(Epoch::new(0, 2)) && !a.covers(Epoch::new(0, 3)) && !a.covers(Epoch::new(1, 1)));
+        // A part that the other knows as a whole, and one that both know in part.
+        let (mut a, mut b) = (Clock::default(), Clock::default());
+        a.share(0, 1, 5);
+        b.raise(0, 6);
+        a.share(1, 3, 2);
+        b.share(1, 6, 3);
+        b.share(2, 1, 1);
+        a.meet(&b);
+        assert!(a.covers(Epoch::of_lane(0, 0, 5)) && !a.covers(Epoch::of_lane(0, 1, 1)));
+        assert!(a.covers(Epoch::of_lane(1, 1, 2)) && !a.covers(Epoch::of_lane(1, 1, 3)));
+        assert!(!a.covers(Epoch::of_lane(1, 0, 1)) && !a.covers(Epoch::of_lane(2, 0, 1)));
     }
 }

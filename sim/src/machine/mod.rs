@@ -144,7 +144,7 @@ impl Machine<'_> {
                 let can = |warp: &Warp| {
                     warp.groups.iter().any(|g| g.wait.is_none() || g.tried < cluster.changes && !g.stuck())
                 };
-                if warp.as_ref().is_some_and(can) {
+                if warp.as_deref().is_some_and(can) {
                     ready.push((c, w));
                 }
             }

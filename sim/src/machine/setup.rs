@@ -59,9 +59,14 @@ impl Machine<'_> {
             for warp in 0..launch.warps() {
                 let agent = cluster.new_agent(format!("CTA {id:?} warp {warp}"));
                 let bulk_agent = cluster.new_agent(format!("bulk copies of CTA {id:?} warp {warp}"));
-                let access = cluster.new_agent(format!("tcgen05.ld and st of CTA {id:?} warp {warp}"));
-                let tensor = cluster.new_agent(format!("tcgen05 operations of CTA {id:?} warp {warp}"));
-                cta.warps.push(Some(self.warp(id, inner, rank, warp, [agent, bulk_agent, access, tensor])));
+                // Clocks are as long as there are agents, so there are none that never act.
+                let mut tensor_agent = |what: &str| match launch.kernel.tensor {
+                    true => cluster.new_agent(format!("{what} of CTA {id:?} warp {warp}")),
+                    false => agent,
+                };
+                let (access, tensor) = (tensor_agent("tcgen05.ld and st"), tensor_agent("tcgen05 operations"));
+                let agents = [agent, bulk_agent, access, tensor];
+                cta.warps.push(Some(Box::new(self.warp(id, inner, rank, warp, agents))));
             }
             cluster.ctas.push(cta);
         }

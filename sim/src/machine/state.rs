@@ -208,7 +208,8 @@ pub struct Cta {
     pub mbarrier_range: (u32, u32),
     pub clocks: HashMap<u32, BarrierClock>,
     pub barriers: [Barrier; 16],
-    pub warps: Vec<Option<Warp>>,
+    /// Boxed: a warp is taken out while it runs.
+    pub warps: Vec<Option<Box<Warp>>>,
     pub warpgroups: Vec<Warpgroup>,
     pub tensor: TensorState,
     pub requests: crate::clc::Requests,

@@ -25,6 +25,8 @@ pub struct Kernel {
     /// The lines of the module.
     pub text: std::sync::Arc<Vec<String>>,
     pub files: Vec<(u32, String)>,
+    /// Uses Tensor Memory.
+    pub tensor: bool,
 }
 
 /// What the decoders of single instructions share.
@@ -65,7 +67,8 @@ pub fn decode(entry: Entry, text: std::sync::Arc<Vec<String>>, files: Vec<(u32, 
     code.push(Inst { guard: None, op: Op::Exit, line, source });
     let constants = decoder.constants.iter().map(|(c, s)| (*s, *c)).collect();
     let slots = decoder.slots.values;
-    Ok(Kernel { code, slots, predicates, constants, text, files, entry })
+    let tensor = code.iter().any(|inst| matches!(inst.op, Op::Tensor(_)));
+    Ok(Kernel { tensor, code, slots, predicates, constants, text, files, entry })
 }
 
 /// A kernel uses one `.cta_group` throughout (PTX ISA, "tcgen05 instructions").

@@ -9,6 +9,7 @@ mod half;
 mod integer;
 mod matrix;
 mod memory;
+mod omit;
 mod op;
 mod registers;
 mod sync;

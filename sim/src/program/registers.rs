@@ -83,7 +83,8 @@ pub fn assign(entry: &Entry) -> Slots {
         }
         // A wait that leaves groups in flight may leave those that hold the register.
         let complete = matches!(instruction.operands.first(), None | Some(Operand::Immediate(0)));
-        if complete && (instruction.opcode.starts_with("wgmma.wait") || instruction.opcode.starts_with("tcgen05.wait")) {
+        if complete && (instruction.opcode.starts_with("wgmma.wait") || instruction.opcode.starts_with("tcgen05.wait"))
+        {
             waits.push(at);
         }
     }
