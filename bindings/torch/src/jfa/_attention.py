@@ -91,7 +91,7 @@ def attention(
     plan = current_plan() if plan is None else plan
     if plan is not None and not torch.compiler.is_compiling():
         plan._refuse_changed()
-    o, lse = torch.ops.jfa.forward(
+    o, lse = torch.ops.jfa.forward.default(
         q,
         k,
         v,

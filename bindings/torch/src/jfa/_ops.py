@@ -1,5 +1,7 @@
 """What the operators need besides their kernels: shapes without data, gradients, autocast."""
 
+import contextlib
+
 import torch
 
 from . import _library  # noqa: F401 (it loads the operators)
@@ -63,23 +65,36 @@ def _backward_fake(grad_o, q, k, v, o, lse, *rest):
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-def _forward_context(ctx, inputs, output):
-    q, k, v, kv_offsets, q_offsets, kv_lengths, *options = inputs
-    o, lse = output
-    ctx.mark_non_differentiable(lse)
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(q, k, v, o, lse, kv_offsets, q_offsets, kv_lengths)
-    ctx.options = options
+class _Attention(torch.autograd.Function):
+    """The gradients of jfa::forward."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, kv_offsets, q_offsets, kv_lengths, *options):
+        with torch._C._AutoDispatchBelowAutograd():
+            o, lse = torch.ops.jfa.forward.default(q, k, v, kv_offsets, q_offsets, kv_lengths, *options)
+        ctx.mark_non_differentiable(lse)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(q, k, v, o, lse, kv_offsets, q_offsets, kv_lengths)
+        ctx.options = options
+        return o, lse
+
+    @staticmethod
+    def backward(ctx, grad_o, _grad_lse):
+        grads = (None, None, None)
+        if grad_o is not None:
+            # With gradients of gradients wanted, the operator's own rule gets to refuse them.
+            with contextlib.nullcontext() if torch.is_grad_enabled() else torch._C._AutoDispatchBelowAutograd():
+                grads = torch.ops.jfa.backward.default(grad_o, *ctx.saved_tensors, *ctx.options)
+        return *grads, *[None] * (3 + len(ctx.options))
 
 
-def _forward_backward(ctx, grad_o, _grad_lse):
-    grads = (None, None, None)
-    if grad_o is not None:
-        grads = torch.ops.jfa.backward(grad_o, *ctx.saved_tensors, *ctx.options)
-    return *grads, *[None] * (3 + len(ctx.options))
-
-
-torch.library.register_autograd("jfa::forward", _forward_backward, setup_context=_forward_context)
+def _autograd(*inputs):
+    # torch.library.register_autograd does the same, but goes through the operator's schema at every call, which takes
+    # more of the host's time than all the rest.
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs[:3]):
+        return _Attention.apply(*inputs)
+    with torch._C._AutoDispatchBelowAutograd():
+        return torch.ops.jfa.forward.default(*inputs)
 
 
 def _refuse_second_derivative(ctx, *grads):
@@ -106,5 +121,6 @@ def _autocast(device_type):
 
 # The registrations last as long as this object.
 _fragment = torch.library.Library("jfa", "FRAGMENT")
+_fragment.impl("forward", _autograd, "Autograd")
 for _device_type, _key in _AUTOCAST_KEYS.items():
     _fragment.impl("forward", _autocast(_device_type), _key)
