@@ -192,9 +192,9 @@ fn every_seed(context: &Context, options: &Options, random: u32) -> Result {
 fn mutate(context: &Context, kernel: &str, options: &Options) -> Result {
     let [test] = options.tests[..] else { return Err(USAGE.into()) };
     let tables = Tables::build(context)?;
-    let (mut reported, mut wrong, mut missed) = (0, 0, 0);
+    let (mut reported, mut wrong, mut missed, mut unreached) = (0, 0, 0, 0);
     for number in 0.. {
-        let (mut line, mut fault, mut passed) = (None, None, true);
+        let (mut line, mut fault, mut passed, mut reached) = (None, None, true, false);
         for seed in options.seeds.clone() {
             let mut command = tables.command(context, options.shape(seed, 0), test);
             let output = command.env("CUDASIM_OMIT", format!("{kernel}:{number}")).output()?;
@@ -203,19 +203,22 @@ fn mutate(context: &Context, kernel: &str, options: &Options) -> Result {
                 |part: &str| text.lines().find(|l| l.starts_with("cudasim: ") && l.contains(part)).map(String::from);
             line = find(" without PTX line ");
             fault = find("cudasim: seed ");
+            reached |= find(" ran without an instruction").is_some();
             passed &= output.status.success();
             if line.is_none() || fault.is_some() {
                 break;
             }
         }
         let Some(line) = line else { break };
-        match (&fault, passed) {
-            (Some(_), _) => reported += 1,
-            (None, false) => wrong += 1,
-            (None, true) => missed += 1,
-        }
-        println!("{line}\n    {}", fault.as_deref().unwrap_or(if passed { "NOTHING" } else { "wrong results only" }));
+        let (count, effect) = match &fault {
+            Some(fault) => (&mut reported, fault.as_str()),
+            None if !passed => (&mut wrong, "wrong results only"),
+            None if reached => (&mut missed, "NOTHING"),
+            None => (&mut unreached, "not reached"),
+        };
+        *count += 1;
+        println!("{line}\n    {effect}");
     }
-    println!("{reported} reported, {wrong} with wrong results only, {missed} without any effect");
+    println!("{reported} reported, {wrong} with wrong results only, {missed} without effect, {unreached} not reached");
     Ok(())
 }

@@ -112,6 +112,9 @@ impl Driver {
         let seed = self.seed.wrapping_mul(0x1_0001).wrapping_add(self.launches.into());
         match run(&numbered, &mut self.memory, seed) {
             Ok(counters) => {
+                if counters.omitted {
+                    eprintln!("cudasim: {} ran without an instruction", launch.kernel.entry.name);
+                }
                 let name = &launch.kernel.entry.name;
                 let seconds = start.elapsed().as_secs_f64();
                 match self.totals.iter_mut().find(|(own, ..)| own == name) {

@@ -66,6 +66,8 @@ impl Work {
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     pub clusters: u64,
+    /// An instruction that was left out would have been executed.
+    pub omitted: bool,
     pub warps: Vec<Work>,
 }
 

@@ -356,6 +356,12 @@ impl Machine<'_> {
                 warp.set_some(*d, mask, &out, valid)?;
             }
             Op::Nop | Op::GridWait => {}
+            Op::Omitted { done } => {
+                self.counters.omitted = true;
+                if let Some(done) = done {
+                    warp.set_predicate(*done, mask, u32::MAX);
+                }
+            }
             Op::Trap => return Fault::err(Kind::Trap, "the program traps"),
             Op::Load { .. } | Op::Store { .. } => self.memory_access(cluster, warp, mask, op)?,
             Op::Convert { .. } | Op::MapRank { .. } | Op::GetRank { .. } => {

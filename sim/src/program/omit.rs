@@ -33,10 +33,8 @@ impl Kernel {
         let count = self.code.iter().filter(|inst| orders(&inst.op)).count();
         let inst = self.code.iter_mut().filter(|inst| orders(&inst.op)).nth(number).ok_or(count)?;
         inst.op = match &inst.op {
-            Op::Mbarrier { op: MbarrierOp::Wait { done: Some(done), .. }, .. } => {
-                Op::SetPredicate { d: *done, s: Err(true) }
-            }
-            _ => Op::Nop,
+            Op::Mbarrier { op: MbarrierOp::Wait { done, .. }, .. } => Op::Omitted { done: *done },
+            _ => Op::Omitted { done: None },
         };
         Ok(inst.line)
     }

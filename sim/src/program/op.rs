@@ -367,6 +367,10 @@ pub enum Op {
         target: u32,
     },
     Exit,
+    /// In place of an instruction that was left out; its predicate becomes true.
+    Omitted {
+        done: Option<Pred>,
+    },
     Trap,
     Nop,
     Fence {
