@@ -5,9 +5,10 @@ import re
 import shutil
 import subprocess
 
-import jfa
 import pytest
 import torch
+
+import jfa
 
 
 def test_version():
