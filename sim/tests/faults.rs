@@ -190,6 +190,17 @@ fn missing_wgmma_fence() {
     check(&product(PROXY, PLAIN, "~wgmma.fence.sync.aligned;", INIT), &[Kind::NotWaited]);
 }
 
+/// A second product that overwrites its accumulator must not overtake what reads the first one's.
+#[test]
+fn missing_wgmma_fence_after_a_read() {
+    let early = "wgmma.wait_group.sync.aligned 0;
+        add.f32 %f5, %f0, %f2;
+        ~wgmma.fence.sync.aligned;
+        wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, %d2, %d2, 0, 1, 1, 0, 0;
+        wgmma.commit_group.sync.aligned;";
+    check(&product(PROXY, PLAIN, FENCE, early), &[Kind::NotWaited]);
+}
+
 #[test]
 fn operand_overwritten_before_the_wait() {
     let early = "+st.shared.v4.u32 [%r2], {%r3, %r3, %r3, %r3};";

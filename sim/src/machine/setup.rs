@@ -90,7 +90,7 @@ impl Machine<'_> {
             cta: rank as usize,
             registers,
             valid,
-            stamps: vec![0; slots],
+            stamps: vec![Default::default(); slots],
             busy: vec![0; slots],
             busy_list: Vec::new(),
             predicates: vec![0; kernel.predicates as usize],

@@ -1,5 +1,6 @@
 //! The state of clusters, CTAs and warps.
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 
 use super::clock::{Agent, Epoch, Knowledge};
@@ -65,8 +66,8 @@ pub struct Warp {
     pub registers: Vec<Lanes>,
     /// Lanes in which a register has a value.
     pub valid: Vec<u32>,
-    /// When it was last written, in instructions of the warp.
-    pub stamps: Vec<u32>,
+    /// When it was last read or written, in instructions of the warp.
+    pub stamps: Vec<Cell<u32>>,
     /// Twice the wgmma group that holds a register, plus 1 if it is an accumulator; 0: none.
     pub busy: Vec<u32>,
     pub busy_list: Vec<Slot>,

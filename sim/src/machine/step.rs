@@ -33,10 +33,14 @@ pub fn lanes(mask: u32) -> impl Iterator<Item = usize> {
 impl Warp {
     /// The register, if these lanes have a value in it.
     pub fn get(&self, slot: Slot, mask: u32) -> Result<&Lanes> {
-        if mask & !self.valid[slot as usize] != 0 {
-            return self.missing(slot, mask);
-        }
+        self.check(slot, mask)?;
+        self.stamps[slot as usize].set(self.instructions);
         Ok(&self.registers[slot as usize])
+    }
+
+    /// Whether these lanes have a value in the register.
+    pub fn check(&self, slot: Slot, mask: u32) -> Result<()> {
+        if mask & !self.valid[slot as usize] != 0 { self.missing(slot, mask) } else { Ok(()) }
     }
 
     /// The lanes of `mask` in which a register has a value. Computing with what has none is no fault yet: compilers do
@@ -46,6 +50,7 @@ impl Warp {
         if mask & !valid != 0 && self.busy[slot as usize] != 0 {
             return self.missing(slot, mask);
         }
+        self.stamps[slot as usize].set(self.instructions);
         Ok(valid)
     }
 
@@ -93,7 +98,7 @@ impl Warp {
             }
         }
         self.valid[at] |= mask;
-        self.stamps[at] = self.instructions;
+        self.stamps[at].set(self.instructions);
         Ok(())
     }
 

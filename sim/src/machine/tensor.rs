@@ -113,9 +113,9 @@ impl Machine<'_> {
                 for &slot in registers {
                     let at = slot as usize;
                     if warp.busy[at] & 1 == 1 || warp.busy[at] == 0 {
-                        warp.get(slot, mask)?;
+                        warp.check(slot, mask)?;
                     }
-                    if warp.stamps[at] > fenced_at {
+                    if warp.stamps[at].get() > fenced_at {
                         return unfenced("A");
                     }
                 }
@@ -129,9 +129,12 @@ impl Machine<'_> {
             if warp.busy[at] != 0 && warp.busy[at] & 1 == 0 {
                 return Fault::err(Kind::NotWaited, "an accumulator is still the A operand of an earlier wgmma");
             }
-            if scale_d && warp.busy[at] == 0 {
-                warp.get(slot, mask)?;
-                if warp.stamps[at] > fenced_at {
+            if warp.busy[at] == 0 {
+                if scale_d {
+                    warp.check(slot, mask)?;
+                }
+                // Even one that is only overwritten: what reads it before may not have done so yet.
+                if warp.stamps[at].get() > fenced_at {
                     return unfenced("the accumulator");
                 }
             }
@@ -255,7 +258,7 @@ impl Machine<'_> {
 }
 
 fn unfenced<T>(what: &str) -> Result<T> {
-    Fault::err(Kind::NotWaited, format!("a register of {what} was written after the last wgmma.fence"))
+    Fault::err(Kind::NotWaited, format!("a register of {what} was accessed after the last wgmma.fence"))
 }
 
 struct Reader<'a> {
