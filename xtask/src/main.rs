@@ -23,6 +23,7 @@ usage: cargo xtask <command>
   sass        check the machine code of the CUDA kernels that were built
   sim         run the CUDA kernels on cudasim, without a GPU
   torch       build the PyTorch operators and run their tests; options go to pytest
+  trainer     build the C++ trainer on libtorch and train
   header      write include/jfa/jfa.h anew from src/capi
   bench cpu   compare the CPU backend with PyTorch";
 
@@ -46,6 +47,7 @@ fn dispatch(context: &Context, words: &[&str]) -> Result {
         ["sass"] => sass::run(context),
         ["sim", options @ ..] => sim::run(context, options),
         ["torch", options @ ..] => torch::tests(context, options)?.1,
+        ["trainer"] => torch::train(context),
         ["header"] => {
             let mut cargo = context.cargo();
             context.run(

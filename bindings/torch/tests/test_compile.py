@@ -4,6 +4,7 @@ import pytest
 import torch
 from reference import Batch, compare
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import jfa
@@ -42,6 +43,22 @@ def test_opcheck(device, name):
     o, lse = torch.ops.jfa.forward(q, k, v, *rest)
     # Its gradient is a refusal, which is no failure of the registration.
     torch.library.opcheck(torch.ops.jfa.backward.default, (torch.randn_like(o), q, k, v, o, lse, *rest))
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_fake_tensors_are_like_the_real_ones(name):
+    """Also in their strides, which opcheck does not compare; for inputs that are not contiguous, too."""
+    batch = make(name, "cpu")
+    q, k, v, *rest = (t.detach() if isinstance(t, torch.Tensor) else t for t in operands(batch))
+    q, k, v = (t.transpose(0, 1).contiguous().transpose(0, 1) for t in (q, k, v))
+    o, lse = torch.ops.jfa.forward(q, k, v, *rest)
+    real = o, lse, *torch.ops.jfa.backward(o, q, k, v, o, lse, *rest)
+    with FakeTensorMode() as mode:
+        fake = lambda value: mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+        q, k, v, *rest = map(fake, (q, k, v, *rest))
+        o, lse = torch.ops.jfa.forward(q, k, v, *rest)
+        for a, b in zip(real, (o, lse, *torch.ops.jfa.backward(o, q, k, v, o, lse, *rest))):
+            assert (a.shape, a.stride(), a.dtype, a.device) == (b.shape, b.stride(), b.dtype, b.device)
 
 
 @pytest.mark.parametrize("name", BATCHES)
