@@ -122,6 +122,7 @@ impl Simulator {
             number: self.launches,
             registers: shape.registers,
             multiprocessors: shape.multiprocessors.max(shape.cluster.iter().product()),
+            device: 0,
         };
         let counters = run(&launch, &mut self.memory, shape.seed)?;
         self.instructions += counters.total().instructions;

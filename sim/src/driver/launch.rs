@@ -33,8 +33,12 @@ impl Driver {
         &mut self,
         function: usize,
         request: &Request,
+        stream: usize,
         params: *mut *mut c_void,
     ) -> Result<Launch, CUresult> {
+        // PTX is compiled for no context in particular: the stream says where the kernel runs.
+        let device = self.stream(stream)?.device;
+        let on = device as usize;
         let refuse = |what: String| {
             eprintln!("cudasim: launch refused: {what}");
         };
@@ -55,8 +59,11 @@ impl Driver {
             refuse(format!("a block of {block:?}, where {required:?} are required"));
             return Err(INVALID);
         }
-        if dynamic > function.max_dynamic {
-            refuse(format!("{dynamic} bytes of dynamic shared memory, where {} are allowed", function.max_dynamic));
+        if dynamic > function.max_dynamic[on] {
+            refuse(format!(
+                "{dynamic} bytes of dynamic shared memory, where {} are allowed on device {device}",
+                function.max_dynamic[on]
+            ));
             return Err(INVALID);
         }
         let cluster = request.cluster.or(entry.required_cluster).unwrap_or([1; 3]);
@@ -65,7 +72,7 @@ impl Driver {
             return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
         }
         let size: u32 = cluster.iter().product();
-        let limit = if function.non_portable { 16 } else { 8 };
+        let limit = if function.non_portable[on] { 16 } else { 8 };
         if size == 0 || size > limit || (0..3).any(|d| grid[d] % cluster[d].max(1) != 0) {
             refuse(format!("a cluster of {cluster:?} in a grid of {grid:?}, where {limit} CTAs are allowed"));
             return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
@@ -94,16 +101,17 @@ impl Driver {
             explicit_cluster: request.cluster.is_some() || entry.required_cluster.is_some(),
             dynamic,
             params: values,
-            globals: function.globals.clone(),
+            globals: function.globals[on].clone(),
             number: 0,
             registers,
             multiprocessors: self.model.multiprocessors.max(size),
+            device,
         })
     }
 
     /// Runs a launch; its fault stays with the context.
     pub fn execute(&mut self, launch: &Launch) {
-        if self.failed.is_some() {
+        if self.failed[launch.device as usize].is_some() {
             return;
         }
         self.launches += 1;
@@ -126,7 +134,7 @@ impl Driver {
                     None => self.totals.push((name.clone(), 1, counters, seconds)),
                 }
             }
-            Err(fault) => self.fail(&fault),
+            Err(fault) => self.fail(launch.device, &fault),
         }
     }
 }
@@ -171,7 +179,7 @@ unsafe extern "C" fn cuLaunchKernelEx(
             }
         }
         // SAFETY: the caller's parameters.
-        let launch = unsafe { driver.prepare(function as usize, &request, params)? };
+        let launch = unsafe { driver.prepare(function as usize, &request, config.hStream as usize, params)? };
         driver.enqueue(config.hStream as usize, Node::Launch(Arc::new(launch)))
     })
 }
@@ -198,7 +206,7 @@ unsafe extern "C" fn cuLaunchKernel(
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         let request = Request { grid, block, cluster: None, dynamic };
         // SAFETY: the caller's parameters.
-        let launch = unsafe { driver.prepare(function as usize, &request, params)? };
+        let launch = unsafe { driver.prepare(function as usize, &request, stream as usize, params)? };
         driver.enqueue(stream as usize, Node::Launch(Arc::new(launch)))
     })
 }

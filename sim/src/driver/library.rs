@@ -32,13 +32,16 @@ impl Driver {
             return Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
         }
         let lines = Arc::new(text.lines().map(String::from).collect::<Vec<_>>());
-        let mut globals = Vec::new();
-        for global in &module.globals {
-            let address = self.memory.allocate(global.bytes.max(1) as usize, 0);
-            let mut data = global.initial.clone();
-            data.resize(global.bytes.max(1) as usize, 0);
-            self.copy_in(address, &data)?;
-            globals.push(address);
+        let devices = self.devices as usize;
+        let mut globals = vec![Vec::new(); devices];
+        for (device, globals) in (0..).zip(&mut globals) {
+            for global in &module.globals {
+                let address = self.memory.allocate(global.bytes.max(1) as usize, device);
+                let mut data = global.initial.clone();
+                data.resize(global.bytes.max(1) as usize, 0);
+                self.copy_in(address, &data)?;
+                globals.push(address);
+            }
         }
         let mut library = Library { kernels: Vec::new() };
         for entry in module.entries {
@@ -48,8 +51,8 @@ impl Driver {
             omit(&mut kernel);
             let handle = self.handle();
             let max_dynamic = SHARED_DEFAULT.saturating_sub(kernel.entry.shared_bytes);
-            let function =
-                Function { kernel: Arc::new(kernel), globals: globals.clone(), max_dynamic, non_portable: false };
+            let (max_dynamic, non_portable) = (vec![max_dynamic; devices], vec![false; devices]);
+            let function = Function { kernel: Arc::new(kernel), globals: globals.clone(), max_dynamic, non_portable };
             self.kernels.insert(handle, function);
             library.kernels.push((name, handle));
         }
@@ -69,16 +72,16 @@ impl Driver {
         found.map(|(_, handle)| *handle).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
     }
 
-    fn set_attribute(&mut self, kernel: usize, attribute: c_int, value: c_int) -> Outcome {
+    fn set_attribute(&mut self, device: usize, kernel: usize, attribute: c_int, value: c_int) -> Outcome {
         let function = self.kernels.get_mut(&kernel).ok_or(HANDLE)?;
         let is = |a: F| a as c_int == attribute;
         if is(F::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
             if value < 0 || value as u32 + function.kernel.entry.shared_bytes > SHARED_OPTIN {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
-            function.max_dynamic = value as u32;
+            function.max_dynamic[device] = value as u32;
         } else if is(F::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) {
-            function.non_portable = value != 0;
+            function.non_portable[device] = value != 0;
         } else if !is(F::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) {
             eprintln!("cudasim: function attribute {attribute} is not modelled");
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
@@ -86,7 +89,7 @@ impl Driver {
         Ok(())
     }
 
-    fn attribute(&self, kernel: usize, attribute: c_int) -> Result<c_int, CUresult> {
+    fn attribute(&self, device: usize, kernel: usize, attribute: c_int) -> Result<c_int, CUresult> {
         let function = self.kernels.get(&kernel).ok_or(HANDLE)?;
         let entry = &function.kernel.entry;
         let threads =
@@ -98,7 +101,7 @@ impl Driver {
             () if is(F::CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES) => 0,
             () if is(F::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES) => entry.local_bytes as c_int,
             () if is(F::CU_FUNC_ATTRIBUTE_NUM_REGS) => registers(entry, threads) as c_int,
-            () if is(F::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) => function.max_dynamic as c_int,
+            () if is(F::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) => function.max_dynamic[device] as c_int,
             () => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         })
     }
@@ -168,8 +171,8 @@ unsafe extern "C" fn cuKernelGetFunction(function: *mut *mut c_void, kernel: *mu
 #[unsafe(no_mangle)]
 extern "C" fn cuKernelSetAttribute(attribute: c_int, value: c_int, kernel: *mut c_void, device: c_int) -> CUresult {
     call("cuKernelSetAttribute", |driver| {
-        driver.check_device(device)?;
-        driver.set_attribute(kernel as usize, attribute, value)
+        let device = driver.check_device(device)?;
+        driver.set_attribute(device, kernel as usize, attribute, value)
     })
 }
 
@@ -181,8 +184,8 @@ unsafe extern "C" fn cuKernelGetAttribute(
     device: c_int,
 ) -> CUresult {
     call("cuKernelGetAttribute", |driver| {
-        driver.check_device(device)?;
-        let found = driver.attribute(kernel as usize, attribute)?;
+        let device = driver.check_device(device)?;
+        let found = driver.attribute(device, kernel as usize, attribute)?;
         // SAFETY: the caller's pointer.
         unsafe { store(value, found) }
     })
@@ -216,13 +219,15 @@ unsafe extern "C" fn cuModuleGetFunction(
 
 #[unsafe(no_mangle)]
 extern "C" fn cuFuncSetAttribute(function: *mut c_void, attribute: c_int, value: c_int) -> CUresult {
-    work("cuFuncSetAttribute", |driver| driver.set_attribute(function as usize, attribute, value))
+    work("cuFuncSetAttribute", |driver| {
+        driver.set_attribute(driver.device as usize, function as usize, attribute, value)
+    })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: *mut c_void) -> CUresult {
     work("cuFuncGetAttribute", |driver| {
-        let found = driver.attribute(function as usize, attribute)?;
+        let found = driver.attribute(driver.device as usize, function as usize, attribute)?;
         // SAFETY: the caller's pointer.
         unsafe { store(value, found) }
     })

@@ -6,21 +6,31 @@ use cudarc::driver::sys::{CUpointer_attribute as P, CUresult};
 
 use super::device::store;
 use super::stream::Node;
-use super::{Driver, Outcome, call, context, work};
+use super::{Driver, Outcome, call, work};
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 impl Driver {
+    /// No bytes may go anywhere.
     pub fn copy_in(&mut self, to: u64, data: &[u8]) -> Outcome {
+        if data.is_empty() {
+            return Ok(());
+        }
         self.memory.write(to, data).map_err(|fault| Driver::refuse("copy to the device", &fault))
     }
 
     fn copy_out(&mut self, from: u64, out: &mut [u8]) -> Outcome {
+        if out.is_empty() {
+            return Ok(());
+        }
         self.memory.read(from, out).map_err(|fault| Driver::refuse("copy from the device", &fault))
     }
 
     /// Copies bytes with their state: what nothing wrote stays unwritten.
     pub fn copy_across(&mut self, to: u64, from: u64, bytes: usize) -> Outcome {
+        if bytes == 0 {
+            return Ok(());
+        }
         let refuse = |fault| Driver::refuse("copy within the device", &fault);
         let (source, start) = self.memory.range(from, bytes).map_err(refuse)?;
         let (data, valid) = (source.bytes[start..start + bytes].to_vec(), source.valid[start..start + bytes].to_vec());
@@ -37,12 +47,11 @@ unsafe extern "C" fn cuMemAlloc_v2(pointer: *mut u64, bytes: usize) -> CUresult 
         if bytes == 0 {
             return Err(INVALID);
         }
-        if driver.memory.used + bytes as u64 > driver.model.memory.min(16 << 30) {
+        if driver.memory.used(driver.device) + bytes as u64 > driver.model.memory.min(16 << 30) {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
-        let device = context::current().unwrap_or(0);
         // SAFETY: the caller's pointer.
-        unsafe { store(pointer, driver.memory.allocate(bytes, device)) }
+        unsafe { store(pointer, driver.memory.allocate(bytes, driver.device)) }
     })
 }
 
@@ -71,77 +80,77 @@ unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUr
         let all = driver.model.memory;
         // SAFETY: the caller's pointers.
         unsafe {
-            store(free, (all - driver.memory.used.min(all)) as usize)?;
+            store(free, all.saturating_sub(driver.memory.used(driver.device)) as usize)?;
             store(total, all as usize)
         }
     })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> CUresult {
-    work("cuMemcpyHtoD", |driver| {
-        if bytes == 0 {
-            return Ok(());
+/// Memory of the caller; null for no bytes at all.
+fn host<T>(pointer: *mut T, bytes: usize) -> Result<*mut [u8], CUresult> {
+    match (pointer.is_null(), bytes) {
+        (_, 0) => Ok(std::ptr::slice_from_raw_parts_mut(std::ptr::NonNull::dangling().as_ptr(), 0)),
+        (true, _) => Err(INVALID),
+        _ => Ok(std::ptr::slice_from_raw_parts_mut(pointer.cast(), bytes)),
+    }
+}
+
+/// # Safety
+/// `from` holds `bytes` bytes.
+unsafe fn to_device(name: &str, to: u64, from: *const c_void, bytes: usize, stream: Option<*mut c_void>) -> CUresult {
+    work(name, |driver| {
+        // SAFETY: the caller's buffer.
+        let data = unsafe { &*host(from.cast_mut(), bytes)? };
+        match stream {
+            // A captured copy would read the buffer when the graph runs; here it is read now, which is the same unless
+            // the caller changes it between.
+            Some(stream) => driver.enqueue(stream as usize, Node::CopyIn { to, data: data.to_vec() }),
+            None => driver.copy_in(to, data),
         }
-        if from.is_null() {
-            return Err(INVALID);
+    })
+}
+
+/// # Safety
+/// `to` holds `bytes` bytes.
+unsafe fn from_device(name: &str, to: *mut c_void, from: u64, bytes: usize, stream: Option<*mut c_void>) -> CUresult {
+    work(name, |driver| {
+        if let Some(stream) = stream
+            && driver.capturing(stream as usize)?
+        {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
-        // SAFETY: the caller's buffer holds `bytes` bytes.
-        driver.copy_in(to, unsafe { std::slice::from_raw_parts(from.cast(), bytes) })
+        // SAFETY: the caller's buffer, which nothing else uses during the call.
+        driver.copy_out(from, unsafe { &mut *host(to, bytes)? })
     })
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { to_device("cuMemcpyHtoD", to, from, bytes, None) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { to_device("cuMemcpyHtoDAsync", to, from, bytes, Some(stream)) }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> CUresult {
-    work("cuMemcpyDtoH", |driver| {
-        if bytes == 0 {
-            return Ok(());
-        }
-        if to.is_null() {
-            return Err(INVALID);
-        }
-        // SAFETY: the caller's buffer holds `bytes` bytes.
-        driver.copy_out(from, unsafe { std::slice::from_raw_parts_mut(to.cast(), bytes) })
-    })
+    // SAFETY: the caller's promise.
+    unsafe { from_device("cuMemcpyDtoH", to, from, bytes, None) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { from_device("cuMemcpyDtoHAsync", to, from, bytes, Some(stream)) }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) -> CUresult {
     work("cuMemcpyDtoD", |driver| driver.copy_across(to, from, bytes))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) -> CUresult {
-    work("cuMemcpyHtoDAsync", |driver| {
-        if from.is_null() && bytes > 0 {
-            return Err(INVALID);
-        }
-        // A captured copy would read the buffer when the graph runs; here it is read now, which is the same unless the
-        // caller changes it between.
-        let mut data = Vec::new();
-        if bytes > 0 {
-            // SAFETY: the caller's buffer holds `bytes` bytes.
-            data.extend_from_slice(unsafe { std::slice::from_raw_parts(from.cast(), bytes) });
-        }
-        driver.enqueue(stream as usize, Node::CopyIn { to, data })
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) -> CUresult {
-    work("cuMemcpyDtoHAsync", |driver| {
-        if driver.capturing(stream as usize)? {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
-        if bytes == 0 {
-            return Ok(());
-        }
-        if to.is_null() {
-            return Err(INVALID);
-        }
-        // SAFETY: the caller's buffer holds `bytes` bytes.
-        driver.copy_out(from, unsafe { std::slice::from_raw_parts_mut(to.cast(), bytes) })
-    })
 }
 
 #[unsafe(no_mangle)]

@@ -80,13 +80,13 @@ macro_rules! missing {
 
 missing! {
     cuCtxCreate_v2 cuCtxDestroy_v2 cuCtxGetApiVersion cuCtxGetCacheConfig cuCtxGetFlags cuCtxGetLimit cuCtxSetLimit
-    cuCtxGetStreamPriorityRange cuDeviceCanAccessPeer cuDeviceGetDefaultMemPool cuDeviceGetMemPool cuDeviceGetPCIBusId
+    cuCtxGetStreamPriorityRange cuDeviceGetDefaultMemPool cuDeviceGetMemPool cuDeviceGetPCIBusId
     cuDeviceGetUuid_v2 cuDevicePrimaryCtxReset_v2 cuDevicePrimaryCtxSetFlags_v2 cuFuncGetModule cuFuncGetName
     cuFuncLoad cuGraphAddKernelNode_v2 cuGraphCreate cuGraphExecUpdate_v2 cuGraphGetNodes cuGraphUpload
     cuLaunchCooperativeKernel cuLaunchHostFunc cuLibraryGetGlobal cuLibraryGetModule cuLibraryLoadFromFile
     cuMemAllocHost_v2 cuMemAllocManaged cuMemAllocPitch_v2 cuMemFreeHost cuMemHostAlloc cuMemHostGetDevicePointer_v2
     cuMemHostRegister_v2 cuMemHostUnregister cuMemPoolCreate cuMemPrefetchAsync cuMemcpy cuMemcpy2DAsync_v2 cuMemcpyAsync
-    cuMemcpyPeerAsync cuModuleGetGlobal_v2 cuModuleLoad cuModuleLoadDataEx cuModuleLoadFatBinary
+    cuModuleGetGlobal_v2 cuModuleLoad cuModuleLoadDataEx cuModuleLoadFatBinary
     cuOccupancyAvailableDynamicSMemPerBlock cuOccupancyMaxActiveBlocksPerMultiprocessor cuOccupancyMaxActiveClusters
     cuOccupancyMaxPotentialBlockSize cuOccupancyMaxPotentialClusterSize cuProfilerStart cuProfilerStop
     cuStreamAddCallback cuStreamGetCaptureInfo_v2 cuStreamGetCtx cuStreamGetFlags cuStreamGetPriority

@@ -7,6 +7,7 @@ mod launch;
 mod library;
 mod memory;
 mod missing;
+mod peer;
 mod report;
 mod stream;
 mod tensor_map;
@@ -27,6 +28,8 @@ use stream::{Event, Graph, Stream};
 struct Driver {
     model: Model,
     devices: i32,
+    /// Device of the context that is current in the calling thread.
+    device: i32,
     memory: Global,
     streams: HashMap<usize, Stream>,
     events: HashMap<usize, Event>,
@@ -38,8 +41,8 @@ struct Driver {
     next_handle: usize,
     launches: u32,
     seed: u64,
-    /// The error that every call returns once a kernel has failed.
-    failed: Option<CUresult>,
+    /// By device, the error that every call returns once a kernel has failed.
+    failed: Vec<Option<CUresult>>,
     report: bool,
     totals: Vec<(String, u64, Counters, f64)>,
 }
@@ -47,9 +50,10 @@ struct Driver {
 /// A kernel of a library, with what was set on it.
 struct Function {
     kernel: Arc<Kernel>,
-    globals: Vec<u64>,
-    max_dynamic: u32,
-    non_portable: bool,
+    /// By device, the addresses of the module's variables, and what was set.
+    globals: Vec<Vec<u64>>,
+    max_dynamic: Vec<u32>,
+    non_portable: Vec<bool>,
 }
 
 static DRIVER: Mutex<Option<Driver>> = Mutex::new(None);
@@ -76,8 +80,8 @@ fn call(name: &str, f: impl FnOnce(&mut Driver) -> Outcome) -> CUresult {
 /// As `call`, for calls that a failed context refuses.
 fn work(name: &str, f: impl FnOnce(&mut Driver) -> Outcome) -> CUresult {
     call(name, |driver| {
+        driver.device = context::current().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
         driver.healthy()?;
-        context::current().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
         f(driver)
     })
 }
@@ -91,10 +95,11 @@ fn initialise() -> CUresult {
             eprintln!("cudasim: CUDASIM_DEVICE must be h200 or b200");
             return CUresult::CUDA_ERROR_NO_DEVICE;
         };
-        let devices = number("CUDASIM_DEVICES", 1) as i32;
+        let devices = number("CUDASIM_DEVICES", 1).clamp(1, 64) as i32;
         *guard = Some(Driver {
             model,
             devices,
+            device: 0,
             memory: Global::default(),
             streams: HashMap::new(),
             events: HashMap::new(),
@@ -105,7 +110,7 @@ fn initialise() -> CUresult {
             next_handle: 0x1000,
             launches: 0,
             seed: number("CUDASIM_SEED", 1),
-            failed: None,
+            failed: vec![None; devices as usize],
             report: number("CUDASIM_REPORT", 0) != 0,
             totals: Vec::new(),
         });
@@ -121,7 +126,7 @@ impl Driver {
     }
 
     fn healthy(&self) -> Outcome {
-        self.failed.map_or(Ok(()), Err)
+        self.failed[self.device as usize].map_or(Ok(()), Err)
     }
 
     /// A fault that a call itself reports.
@@ -133,10 +138,10 @@ impl Driver {
         }
     }
 
-    /// A fault of a kernel: it stays.
-    fn fail(&mut self, fault: &Fault) {
+    /// A fault of a kernel: it stays with the context of the device.
+    fn fail(&mut self, device: i32, fault: &Fault) {
         eprintln!("cudasim: seed {}, launch {}: {fault}", self.seed, self.launches);
-        self.failed.get_or_insert(match fault.kind {
+        self.failed[device as usize].get_or_insert(match fault.kind {
             Kind::OutOfBounds => CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
             Kind::Misaligned => CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,
             Kind::Deadlock => CUresult::CUDA_ERROR_LAUNCH_TIMEOUT,

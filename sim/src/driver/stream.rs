@@ -17,16 +17,22 @@ pub enum Node {
     CopyAcross { to: u64, from: u64, bytes: usize },
 }
 
-#[derive(Default)]
 pub struct Stream {
+    pub device: i32,
     /// Graph that it is being captured into.
     pub capture: Option<usize>,
     /// The capture began here.
     origin: bool,
 }
 
-#[derive(Default)]
+impl Stream {
+    fn new(device: i32) -> Self {
+        Stream { device, capture: None, origin: false }
+    }
+}
+
 pub struct Event {
+    device: i32,
     /// Graph in whose capture it was recorded.
     capture: Option<usize>,
     recorded: bool,
@@ -43,10 +49,11 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const HANDLE: CUresult = CUresult::CUDA_ERROR_INVALID_HANDLE;
 
 impl Driver {
-    fn stream(&mut self, stream: usize) -> Result<&mut Stream, CUresult> {
-        // The default streams: null, legacy, per thread.
+    pub fn stream(&mut self, stream: usize) -> Result<&mut Stream, CUresult> {
+        // The default streams, null, legacy and per thread, are those of the current context.
         if stream <= 2 {
-            self.streams.entry(stream).or_default();
+            let device = self.device;
+            return Ok(self.streams.entry(stream | (device as usize) << 2).or_insert_with(|| Stream::new(device)));
         }
         self.streams.get_mut(&stream).ok_or(HANDLE)
     }
@@ -72,7 +79,6 @@ impl Driver {
                 self.execute(&launch);
                 Ok(())
             }
-            Node::CopyIn { data, .. } if data.is_empty() => Ok(()),
             Node::CopyIn { to, data } => self.copy_in(to, &data),
             Node::CopyAcross { to, from, bytes } => self.copy_across(to, from, bytes),
         }
@@ -83,7 +89,7 @@ impl Driver {
 unsafe extern "C" fn cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) -> CUresult {
     work("cuStreamCreate", |driver| {
         let handle = driver.handle();
-        driver.streams.insert(handle, Stream::default());
+        driver.streams.insert(handle, Stream::new(driver.device));
         // SAFETY: the caller's pointer.
         unsafe { store(stream, handle as *mut c_void) }
     })
@@ -132,7 +138,7 @@ extern "C" fn cuStreamWaitEvent(stream: *mut c_void, event: *mut c_void, _flags:
 unsafe extern "C" fn cuEventCreate(event: *mut *mut c_void, _flags: c_uint) -> CUresult {
     work("cuEventCreate", |driver| {
         let handle = driver.handle();
-        driver.events.insert(handle, Event::default());
+        driver.events.insert(handle, Event { device: driver.device, capture: None, recorded: false });
         // SAFETY: the caller's pointer.
         unsafe { store(event, handle as *mut c_void) }
     })
@@ -146,9 +152,13 @@ extern "C" fn cuEventDestroy_v2(event: *mut c_void) -> CUresult {
 #[unsafe(no_mangle)]
 extern "C" fn cuEventRecord(event: *mut c_void, stream: *mut c_void) -> CUresult {
     work("cuEventRecord", |driver| {
-        let capture = driver.stream(stream as usize)?.capture;
+        let &mut Stream { device, capture, .. } = driver.stream(stream as usize)?;
         let event = driver.events.get_mut(&(event as usize)).ok_or(HANDLE)?;
-        *event = Event { capture, recorded: true };
+        if event.device != device {
+            eprintln!("cudasim: an event of device {} recorded in a stream of device {device}", event.device);
+            return Err(HANDLE);
+        }
+        *event = Event { device, capture, recorded: true };
         Ok(())
     })
 }
@@ -197,7 +207,7 @@ extern "C" fn cuStreamBeginCapture_v2(stream: *mut c_void, _mode: c_uint) -> CUr
         if stream.capture.is_some() {
             return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
         }
-        *stream = Stream { capture: Some(graph), origin: true };
+        (stream.capture, stream.origin) = (Some(graph), true);
         driver.graphs.insert(graph, Graph::default());
         Ok(())
     })
@@ -209,7 +219,7 @@ unsafe extern "C" fn cuStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_
         let own = driver.stream(stream as usize)?;
         let (Some(captured), true) = (own.capture, own.origin) else { return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE) };
         for stream in driver.streams.values_mut().filter(|s| s.capture == Some(captured)) {
-            *stream = Stream::default();
+            (stream.capture, stream.origin) = (None, false);
         }
         // SAFETY: the caller's pointer.
         unsafe { store(graph, captured as *mut c_void) }

@@ -44,7 +44,8 @@ pub struct Global {
     allocations: Vec<Allocation>,
     last: usize,
     next: u64,
-    pub used: u64,
+    /// Device whose memory a running kernel may touch; `None`: copies, which reach all.
+    pub reach: Option<i32>,
 }
 
 impl Global {
@@ -52,7 +53,6 @@ impl Global {
     pub fn allocate(&mut self, bytes: usize, device: i32) -> u64 {
         let base = self.next.max(FIRST);
         self.next = (base + bytes as u64 + GAP).next_multiple_of(GAP);
-        self.used += bytes as u64;
         self.allocations.push(Allocation {
             base,
             bytes: vec![0; bytes],
@@ -67,13 +67,17 @@ impl Global {
     pub fn free(&mut self, base: u64) -> bool {
         match self.allocations.iter().position(|a| a.base == base) {
             Some(at) => {
-                let freed = self.allocations.remove(at);
-                self.used -= freed.bytes.len() as u64;
+                self.allocations.remove(at);
                 self.last = 0;
                 true
             }
             None => false,
         }
+    }
+
+    /// Bytes that are allocated on a device.
+    pub fn used(&self, device: i32) -> u64 {
+        self.allocations.iter().filter(|a| a.device == device).map(|a| a.bytes.len() as u64).sum()
     }
 
     pub fn find(&self, address: u64) -> Option<&Allocation> {
@@ -95,6 +99,13 @@ impl Global {
                 Some(at) if inside(&self.allocations[at]) => self.last = at,
                 below => return self.outside(address, bytes, below),
             }
+        }
+        let owner = self.allocations[self.last].device;
+        if let Some(device) = self.reach.filter(|&device| device != owner) {
+            return Fault::err(
+                Kind::OutOfBounds,
+                format!("global {address:#x} is memory of device {owner}; a kernel on device {device} cannot reach it"),
+            );
         }
         let found = &mut self.allocations[self.last];
         let start = (address - found.base) as usize;

@@ -52,6 +52,7 @@ pub struct Launch {
     /// Registers of a thread at the start.
     pub registers: u32,
     pub multiprocessors: u32,
+    pub device: i32,
 }
 
 impl Launch {
@@ -99,6 +100,13 @@ pub struct Machine<'m> {
 /// # Errors
 /// The first fault of the program.
 pub fn run(launch: &Launch, memory: &mut Global, seed: u64) -> Result<Counters> {
+    memory.reach = Some(launch.device);
+    let result = run_on(launch, memory, seed);
+    memory.reach = None;
+    result
+}
+
+fn run_on(launch: &Launch, memory: &mut Global, seed: u64) -> Result<Counters> {
     let mut machine = Machine {
         launch,
         memory,
