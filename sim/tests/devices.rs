@@ -1,7 +1,5 @@
 //! Two devices behind the driver's own interface: contexts, streams, memory, and what one may not do with the other's.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test program")]
-
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 
