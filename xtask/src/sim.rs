@@ -13,7 +13,7 @@ const TRITON: [&str; 2] = ["triton==3.6.0", "setuptools"];
 const USAGE: &str = "\
 usage: cargo xtask sim [--seeds N] [--first N] [--device h200] [--sms N] [-- TEST ...]
        cargo xtask sim soak [the same options]
-       cargo xtask sim mutate KERNEL [the same options] -- TEST
+       cargo xtask sim mutate KERNEL [the same options] -- TEST ...
        cargo xtask sim speed
        cargo xtask sim triton
   --seeds N      interleavings to try (default 3)
@@ -190,22 +190,24 @@ fn every_seed(context: &Context, options: &Options, random: u32) -> Result {
 
 /// Leaves out each ordering instruction of a kernel in turn.
 fn mutate(context: &Context, kernel: &str, options: &Options) -> Result {
-    let [test] = options.tests[..] else { return Err(USAGE.into()) };
+    if options.tests.is_empty() {
+        return Err(USAGE.into());
+    }
     let tables = Tables::build(context)?;
     let (mut reported, mut wrong, mut missed, mut unreached) = (0, 0, 0, 0);
     for number in 0.. {
         let (mut line, mut fault, mut passed, mut reached) = (None, None, true, false);
-        for seed in options.seeds.clone() {
+        for (test, seed) in options.tests.iter().flat_map(|test| options.seeds.clone().map(move |seed| (test, seed))) {
             let mut command = tables.command(context, options.shape(seed, 0), test);
             let output = command.env("CUDASIM_OMIT", format!("{kernel}:{number}")).output()?;
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
             let find =
                 |part: &str| text.lines().find(|l| l.starts_with("cudasim: ") && l.contains(part)).map(String::from);
-            line = find(" without PTX line ");
+            line = line.or(find(" without PTX line "));
             fault = find("cudasim: seed ");
             reached |= find(" ran without an instruction").is_some();
             passed &= output.status.success();
-            if line.is_none() || fault.is_some() {
+            if fault.is_some() || find(" ordering instructions").is_some() {
                 break;
             }
         }
