@@ -138,6 +138,10 @@ fn compile(nvcc: &Path, unit: &Unit, out: &Path) -> Result<()> {
         command.args(["-gencode", &format!("arch=compute_{arch},code=[sm_{arch},compute_{arch}]")]);
     }
     command.arg("-o").arg(base.with_extension("fatbin")).arg(&unit.source);
+    let arguments = format!("{command:?}");
+    if is_current(&base, &arguments) {
+        return Ok(());
+    }
     let output = command.output().map_err(|e| format!("cannot start {}: {e}", nvcc.display()))?;
     let log = String::from_utf8_lossy(&output.stderr);
     let source = unit.source.display();
@@ -151,8 +155,21 @@ fn compile(nvcc: &Path, unit: &Unit, out: &Path) -> Result<()> {
     let frames = log.lines().filter(|line| line.contains("bytes stack frame"));
     match frames.into_iter().find(|line| !line.trim_start().starts_with("0 bytes stack frame, 0 bytes spill stores")) {
         Some(line) => Err(format!("{source}: a kernel uses local memory:{line}")),
-        None => Ok(()),
+        None => fs::write(base.with_extension("done"), arguments).map_err(|e| e.to_string()),
     }
+}
+
+/// Whether a unit was compiled with these arguments after the last change of the files that it is made of.
+fn is_current(base: &Path, arguments: &str) -> bool {
+    let modified = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
+    let (done, image) = (base.with_extension("done"), base.with_extension("fatbin"));
+    let Ok(files) = read_dependencies(&base.with_extension("d")) else { return false };
+    let last = files.iter().map(|file| modified(Path::new(file))).max().flatten();
+    let sources_are_there = files.iter().all(|file| Path::new(file).is_file());
+    fs::read_to_string(&done).is_ok_and(|text| text == arguments)
+        && image.is_file()
+        && sources_are_there
+        && modified(&done) > last
 }
 
 /// The files of this repository that a make rule names.

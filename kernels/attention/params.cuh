@@ -148,6 +148,8 @@ struct BackwardSchedule {
   const Entry* unseen;        // [unseen_entries]
   uint32_t heads;             // key heads
   uint32_t lanes;             // CTAs that share the list of one key head; 0: all CTAs share that of all heads
+  uint32_t chain;             // adjacent lanes that add to the same partial sum of dQ, one after the other
+  uint32_t padding;
 };
 
 // Row statistics and dQ lie in blocks of 64 queries. Sequences begin at whole blocks, see stat_block(); broadcast dQ has
@@ -177,7 +179,7 @@ struct BackwardParams {
   const float* lse;         // [heads_q, total_o], broadcast [batch, heads_q, seqlen_q]
   float* stats;             // [heads_q, stat_blocks, 2, 64]: LSE in base 2, +inf for rows without keys; delta
   float* sums;              // [parts, heads_q, grad_q_blocks, 64 * head_dim rounded up], in the order of sum_offset()
-  uint32_t* turns;          // [heads_q, stat_blocks, 16] or null: key blocks that each warp has added to a block of dQ
+  uint32_t* turns;          // [parts, heads_q, grad_q_blocks, 16] or null: sums that each warp has added to a block of dQ
   Tensor o, grad_o;
   Tensor grad_q, grad_k, grad_v;
 };

@@ -115,30 +115,38 @@ struct alignas(16) BackwardTile {
   int32_t stat_block;   // block of statistics of query 0, within a head
   int32_t sum_block;    // block of dQ of query 0, within a head
   int32_t part;         // partial sum of dQ
-  int32_t padding[2];
+  int32_t turn;         // among the tiles of that sum
+  int32_t padding;
 };
 static_assert(sizeof(BackwardTile) == 64);
 
-// A CTA's way through the backward list; entries are loaded one tile ahead.
+// A CTA's way through the backward list, heads innermost; see src/schedule/backward.rs. Entries are loaded one tile
+// ahead.
 class BackwardWalk {
  public:
   __device__ explicit BackwardWalk(const BackwardParams& params)
       : p_(params), s_(params.schedule), entries_(s_.state->backward_entries), slot_(blockIdx.x) {
     if (s_.lanes == 0) {
-      index_ = blockIdx.x;
-      settle();
+      index_ = blockIdx.x / s_.heads;
+      head_ = blockIdx.x % s_.heads;
     } else {
-      start_slot();
+      index_ = slot_ / s_.heads;
+      head_ = slot_ % s_.heads;
     }
+    fetch();
   }
 
   // The next tile of `block_n` keys, one without keys at the end.
   __device__ BackwardTile next(int block_n) {
     BackwardTile t = {};
-    if (done_) return t;
+    if (index_ >= entries_) return t;
     const Entry entry = entry_;
     t.head = head_;
-    t.part = s_.lanes == 0 ? 0 : slot_ / s_.heads;
+    if (s_.lanes != 0) {
+      const uint32_t lane = slot_ / s_.heads;
+      t.part = lane / s_.chain;
+      t.turn = index_ / s_.lanes * s_.chain + lane % s_.chain;
+    }
     advance();
     const Sequence seq = s_.sequences[entry.batch];
     const int32_t len_q = seq.len_q, len_kv = seq.len_kv;
@@ -160,44 +168,30 @@ class BackwardWalk {
   }
 
  private:
+  __device__ void fetch() {
+    if (index_ < entries_) entry_ = s_.entries[index_];
+  }
+
   __device__ void advance() {
     if (s_.lanes == 0) {
-      index_ += gridDim.x;
-      settle();
+      const uint32_t place = head_ + gridDim.x;
+      index_ += place / s_.heads;
+      head_ = place % s_.heads;
     } else {
       index_ += s_.lanes;
-      if (index_ < entries_) {
-        entry_ = s_.entries[index_];
-      } else {
+      while (index_ >= entries_ && slot_ + gridDim.x < s_.heads * s_.lanes) {
         slot_ += gridDim.x;
-        start_slot();
+        index_ = slot_ / s_.heads;
+        head_ = slot_ % s_.heads;
       }
     }
-  }
-
-  __device__ void settle() {
-    while (index_ >= entries_ && head_ < s_.heads) {
-      index_ -= entries_;
-      ++head_;
-    }
-    done_ = head_ >= s_.heads;
-    if (!done_) entry_ = s_.entries[index_];
-  }
-
-  __device__ void start_slot() {
-    while (slot_ < s_.heads * s_.lanes && slot_ / s_.heads >= entries_) slot_ += gridDim.x;
-    done_ = slot_ >= s_.heads * s_.lanes;
-    if (done_) return;
-    head_ = slot_ % s_.heads;
-    index_ = slot_ / s_.heads;
-    entry_ = s_.entries[index_];
+    fetch();
   }
 
   const BackwardParams& p_;
   const BackwardSchedule& s_;
-  uint32_t entries_, index_ = 0, head_ = 0, slot_;
+  uint32_t entries_, index_, head_, slot_;
   Entry entry_ = {};
-  bool done_ = false;
 };
 
 }  // namespace jfa

@@ -12,18 +12,25 @@ namespace jfa {
 constexpr int kSideThreads = 256;  // of a CTA of the kernels before and after the backward
 
 // Visits the blocks of 64 queries of the batch and their heads, with all threads of a CTA:
-// visit(head, block, sequence, batch), dealt round robin.
+// visit(head, block, sequence, batch), dealt round robin. Descriptions are loaded ahead: the entry two blocks, the
+// sequence one.
 template <typename Visit>
 __device__ __forceinline__ void for_each_query_block(const BackwardParams& p, Visit visit) {
   const ForwardSchedule& s = p.forward;
-  const uint32_t width = s.heads * s.blocks_per_entry * 2;  // an entry's blocks have 128 queries
-  const uint32_t entries = s.state->forward_entries + s.state->keyless_entries;
-  for (uint32_t index = blockIdx.x; index < entries * width; index += gridDim.x) {
-    const Entry entry = s.entries[index / width];
-    const uint32_t inner = index % width, head = inner / (s.blocks_per_entry * 2);
-    const Sequence& seq = s.sequences[entry.batch];
-    const int32_t block = entry.block * 2 + inner % (s.blocks_per_entry * 2);
-    if (block * kStatRows < seq.len_q) visit(head, block, seq, entry.batch);
+  const uint32_t inner = s.blocks_per_entry * 2, width = s.heads * inner;  // an entry's blocks have 128 queries
+  const uint32_t count = (s.state->forward_entries + s.state->keyless_entries) * width, step = gridDim.x;
+  auto entry_of = [&](uint32_t index) { return s.entries[min(index, count - 1) / width]; };
+  if (blockIdx.x >= count) return;
+  Entry entry = entry_of(blockIdx.x), next = entry_of(blockIdx.x + step);
+  Sequence seq = s.sequences[entry.batch];
+  for (uint32_t index = blockIdx.x; index < count; index += step) {
+    const Entry after = entry_of(index + 2 * step);
+    const Sequence next_seq = s.sequences[next.batch];
+    const int32_t block = entry.block * 2 + index % inner;
+    if (block * kStatRows < seq.len_q) visit(index % width / inner, block, seq, entry.batch);
+    entry = next;
+    seq = next_seq;
+    next = after;
   }
 }
 

@@ -35,13 +35,22 @@ impl Plan {
         let heads = i64::from(problem.heads_q);
         let stat_blocks = total_o / block + batch;
         let grad_q_blocks = if problem.broadcast_q { blocks(problem.limits.seqlen_q, block) } else { stat_blocks };
-        let turns = problem.deterministic && !problem.broadcast_q;
+        let sum_blocks = i64::from(self.backward.parts) * heads * grad_q_blocks;
         Sizes {
             stat_blocks,
             grad_q_blocks,
             stats: heads * stat_blocks * 2 * block,
-            sums: i64::from(self.backward.parts) * heads * grad_q_blocks * block * self.backward.dim,
-            turns: if turns { heads * stat_blocks * TURNS } else { 0 },
+            sums: sum_blocks * block * self.backward.dim,
+            turns: if self.takes_turns(problem) { sum_blocks * TURNS } else { 0 },
+        }
+    }
+
+    /// Whether CTAs add to the same sums of dQ in a fixed order.
+    fn takes_turns(&self, problem: &Problem) -> bool {
+        match self.backward.deal {
+            BackwardDeal::RoundRobin => problem.deterministic,
+            BackwardDeal::Lanes { chain, .. } => chain > 1,
+            BackwardDeal::Ranges(_) => false,
         }
     }
 
@@ -109,9 +118,10 @@ impl Plan {
         sums: *mut f32,
     ) -> BackwardParams {
         let sizes = self.sizes(problem, extent.batch, extent.total_o);
-        let lanes = match self.backward.deal {
-            BackwardDeal::RoundRobin => 0,
-            BackwardDeal::Lanes(lanes) | BackwardDeal::Ranges(lanes) => lanes,
+        let (lanes, chain) = match self.backward.deal {
+            BackwardDeal::RoundRobin => (0, 1),
+            BackwardDeal::Lanes { lanes, chain } => (lanes, chain),
+            BackwardDeal::Ranges(lanes) => (lanes, 1),
         };
         let zeroed = !matches!(self.backward.deal, BackwardDeal::Ranges(_));
         BackwardParams {
@@ -123,6 +133,8 @@ impl Plan {
                 unseen: self.unseen_entries.address,
                 heads: problem.heads_kv as u32,
                 lanes,
+                chain,
+                padding: 0,
             },
             mask: Mask::new(problem),
             scale: problem.scale,

@@ -153,6 +153,8 @@ pub(super) struct BackwardSchedule {
     pub unseen: DevicePtr,
     pub heads: u32,
     pub lanes: u32,
+    pub chain: u32,
+    pub padding: u32,
 }
 
 #[derive(Clone, Copy, Debug)]

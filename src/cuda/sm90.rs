@@ -80,6 +80,13 @@ fn is_q_stationary(problem: &Problem, workers: u32) -> bool {
         && workers / heads * heads * 10 >= workers * 8
 }
 
+/// How many of `lanes` CTAs of a head add to the same partial sum of dQ, so that all `part_bytes` of them stay in L2.
+fn chain(lanes: u32, part_bytes: i64) -> u32 {
+    const BUDGET: i64 = 16 << 20;
+    let parts = (BUDGET / part_bytes.max(1)).clamp(1, lanes.max(1).into()) as u32;
+    lanes.max(1).div_ceil(parts)
+}
+
 /// The backward kernels of a problem, loaded.
 pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Backward> {
     let dim = match problem.head_dim {
@@ -107,10 +114,16 @@ pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Bac
     let name = format!("jfa_sm90_backward_{dtype}_kv_d{dim}{}", if masked { "_mask" } else { "" });
     let kernel = Kernel::load(gpu, &format!("sm90_backward_{dtype}_kv_d{dim}"), &name, 384, SHARED_BYTES)?;
     let (deal, parts) = if problem.deterministic && problem.broadcast_q {
-        let lanes = (workers / heads).max(1);
-        (BackwardDeal::Lanes(lanes), lanes)
+        let part_bytes = problem.limits.seqlen_q * dim * 4 * i64::from(problem.heads_q);
+        let chain = if masked { 1 } else { chain(workers / heads, part_bytes) };
+        let parts = (workers / heads / chain).max(1);
+        (BackwardDeal::Lanes { lanes: parts * chain, chain }, parts)
     } else {
         (BackwardDeal::RoundRobin, 1)
+    };
+    let workers = match deal {
+        BackwardDeal::Lanes { lanes, .. } => workers.min(lanes * heads),
+        _ => workers,
     };
     let block_n = if dim == 256 { 64 } else { 128 };
     Ok(Backward { prepare, kernel, finish, name, block_n, box_q: BACKWARD_BLOCK_M, dim, workers, deal, parts })

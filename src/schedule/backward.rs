@@ -8,9 +8,14 @@ use crate::problem::{Problem, Sequence};
 pub enum BackwardDeal {
     /// Tiles one by one to all workers.
     RoundRobin,
-    /// Each key head to `lanes` workers, one by one. A worker takes every `workers`-th (lane, head) in turn, so that it
-    /// adds to one partial sum of dQ at a time.
-    Lanes(u32),
+    /// Each key head to `lanes` workers, one by one, heads side by side; a worker that gets several (lane, head) ends
+    /// one before the next. `chain` adjacent lanes add to the same partial sum of dQ, one after the other.
+    Lanes {
+        /// Workers of a head.
+        lanes: u32,
+        /// Divides `lanes`.
+        chain: u32,
+    },
     /// Each key head to this many workers in contiguous ranges of equal length, heads side by side.
     Ranges(u32),
 }
@@ -18,8 +23,8 @@ pub enum BackwardDeal {
 /// The order of the backward.
 ///
 /// The list holds the blocks of keys that at least one query sees, block innermost, so that neighbours share Q and dO.
-/// Each sequence is padded to a multiple of the cluster size with sentinels, whose block lies just past its last one;
-/// the list is repeated for every key head, head outermost.
+/// Each sequence is padded to a multiple of the cluster size with sentinels, whose block lies just past its last one.
+/// Each entry stands for all key heads, side by side: their rows of K and V lie together in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackwardSchedule {
     /// Keys of a block.
@@ -74,10 +79,12 @@ impl BackwardSchedule {
         self.entries.len() as u64 * u64::from(self.heads)
     }
 
-    /// The tile at `index` of the list.
+    /// The tile at `index` of the list: the entries of a cluster, then its heads.
     pub fn tile(&self, index: u64) -> Tile {
-        let entry = self.entries[(index % self.entries.len() as u64) as usize];
-        Tile { batch: entry.batch, head: (index / self.entries.len() as u64) as u32, block: entry.block }
+        let (heads, cluster) = (u64::from(self.heads), u64::from(self.cluster));
+        let (group, head) = (index / cluster / heads, index / cluster % heads);
+        let entry = self.entries[(group * cluster + index % cluster) as usize];
+        Tile { batch: entry.batch, head: head as u32, block: entry.block }
     }
 
     /// Whether a tile only fills up its cluster and holds no keys.
@@ -103,15 +110,15 @@ impl BackwardSchedule {
     /// The tiles of one worker, in its order.
     pub fn worker(&self, worker: u32) -> Box<dyn Iterator<Item = Tile> + '_> {
         let (entries, heads) = (self.entries.len() as u64, u64::from(self.heads));
-        let (worker, workers) = (u64::from(worker), self.workers as usize);
+        let (worker, workers, cluster) = (u64::from(worker), self.workers as usize, u64::from(self.cluster));
         let tiles = move |head: u64, indices: Box<dyn Iterator<Item = u64>>| {
-            indices.map(move |index| self.tile(head * entries + index))
+            indices.map(move |entry| self.tile((entry / cluster * heads + head) * cluster + entry % cluster))
         };
         match self.deal {
             BackwardDeal::RoundRobin => {
                 Box::new((worker..self.num_tiles()).step_by(workers).map(|index| self.tile(index)))
             }
-            BackwardDeal::Lanes(lanes) => {
+            BackwardDeal::Lanes { lanes, .. } => {
                 let slots = (worker..heads * u64::from(lanes)).step_by(workers);
                 Box::new(slots.flat_map(move |slot| {
                     tiles(slot % heads, Box::new((slot / heads..entries).step_by(lanes as usize)))

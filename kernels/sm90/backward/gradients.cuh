@@ -28,14 +28,14 @@ __device__ __forceinline__ void load_rows(uint32_t dst, int panel_bytes, const C
   }
 }
 
-// d[64 x 64] = A B^T over kDim: A and B are rows of one panel after the other, `a_panel` and `b_panel` bytes apart.
-template <typename T, int kDim>
+// d[64 x kN] = A B^T over kDim: A and B are rows of one panel after the other, `a_panel` and `b_panel` bytes apart.
+template <typename T, int kDim, int kN>
 JFA_INLINE void multiply_rows(float* d, uint32_t a_rows, int a_panel, uint32_t b_rows, int b_panel) {
   const uint32_t a = ptx::wgmma_descriptor_low(a_rows, 16), b = ptx::wgmma_descriptor_low(b_rows, 16);
 #pragma unroll
   for (int step = 0; step < kDim / 16; ++step) {
     const uint32_t inner = step % 4 * 2;
-    ptx::wgmma_ss<T, 64>(d, ptx::wgmma_descriptor(a + step / 4 * (a_panel / 16) + inner),
+    ptx::wgmma_ss<T, kN>(d, ptx::wgmma_descriptor(a + step / 4 * (a_panel / 16) + inner),
                          ptx::wgmma_descriptor(b + step / 4 * (b_panel / 16) + inner), step > 0);
   }
 }

@@ -55,9 +55,12 @@ struct KvStationaryConsumer {
   JFA_INLINE void add_sum() const {
     ptx::fence_proxy_async_shared();
     __syncwarp();
-    if (lane == 0 && pending.sum != nullptr) {
+    if (lane != 0) return;
+    // Waiting for a turn while others wait for this lane's last one would be a deadlock.
+    if (C::kTakeTurns && pending.signals) wait_sums();
+    if (pending.sum != nullptr) {
       if (p.turns != nullptr) {
-        while (ptx::load_acquire(pending.turn) != pending.key_block) ptx::nanosleep();
+        while (ptx::load_acquire(pending.turn) != pending.before) ptx::nanosleep();
         pending.signals = 1;
       }
       ptx::bulk_add_f32(pending.sum, staging, C::kBytesStaging);
@@ -85,12 +88,12 @@ struct KvStationaryConsumer {
       ptx::store_shared4(staging + x * 512 + lane * 16, sum[4 * x], sum[4 * x + 1], sum[4 * x + 2], sum[4 * x + 3]);
     }
     if (lane != 0) return;
-    const int64_t at = (static_cast<int64_t>(t.part) * p.group * p.schedule.heads + head) * p.grad_q_blocks +
-                       t.sum_block + block;
+    const int64_t at = pending.first + static_cast<int64_t>(head) * p.grad_q_blocks + block;
     pending.sum = p.sums + at * (64 * C::kDim) + (piece * 4 + warp) * (C::kBytesStaging / 4);
     if (p.turns != nullptr) {
-      pending.turn = p.turns + (static_cast<int64_t>(head) * p.stat_blocks + t.stat_block + block) * kTurns + piece * 4 + warp;
-      pending.key_block = t.key / C::kBlockN - p.mask.begin_key(block * 64, t.diagonal) / C::kBlockN;
+      pending.turn = p.turns + at * kTurns + piece * 4 + warp;
+      // Packed Q: blocks of keys in their order. Broadcast Q without a mask: every tile of the partial sum.
+      pending.before = p.broadcast_q ? t.turn : t.key / C::kBlockN - p.mask.begin_key(block * 64, t.diagonal) / C::kBlockN;
     }
   }
 
@@ -155,6 +158,9 @@ struct KvStationaryConsumer {
       const int first_block = uniform(t.first_block), end_block = first_block + uniform(t.blocks);
       const int steps = (end_block - first_block) * p.group;
       int block = first_block, head = uniform(t.head) * p.group;
+      if (lane == 0) {
+        pending.first = static_cast<int64_t>(t.part) * p.group * p.schedule.heads * p.grad_q_blocks + t.sum_block;
+      }
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         float s[32], dp[32];
@@ -163,12 +169,12 @@ struct KvStationaryConsumer {
         const uint32_t q = shared.q(i), grad_o = shared.grad_o(i), stats = shared.stats(i);
         ptx::mbarrier_wait(shared.q_full(i), stage.phase);
         ptx::wgmma_fence();
-        multiply_rows<T, C::kDim>(s, k_rows, C::kPanelKv, q, C::kPanelQ);
+        multiply_rows<T, C::kDim, 64>(s, k_rows, C::kPanelKv, q, C::kPanelQ);
         ptx::wgmma_commit_group();
         if (step == 0) ptx::mbarrier_wait(shared.v_full(), v_phase);
         ptx::mbarrier_wait(shared.grad_o_full(i), stage.phase);
         ptx::wgmma_fence();
-        multiply_rows<T, C::kDim>(dp, v_rows, C::kPanelKv, grad_o, C::kPanelQ);
+        multiply_rows<T, C::kDim, 64>(dp, v_rows, C::kPanelKv, grad_o, C::kPanelQ);
         ptx::wgmma_commit_group();
         add_sum();
         const bool stores = step == 0 && !first_tile;

@@ -13,9 +13,10 @@ namespace jfa::sm90 {
 // What the first lane of a warp that multiplies has still to do; in shared memory, since registers are scarce.
 struct alignas(16) KvStationaryPending {
   float* sum;          // where the sum in the staging buffer goes; null if there is none
-  uint32_t* turn;      // counter of the key blocks that were added there
-  uint32_t key_block;  // how many come first
+  uint32_t* turn;      // counter of the sums that were added there
+  uint32_t before;     // how many come first
   uint32_t signals;    // 1: the sum was added, but not yet counted
+  int64_t first;       // block of dQ of the first head and query of the tile, in the partial sum
   GradientRows to;     // of the tile before
   uint32_t padding;
 };

@@ -60,17 +60,14 @@ struct QStationaryConsumer {
     ptx::mbarrier_wait(shared.q_full(), 0);
 #pragma unroll 1
     for (uint32_t tile = warpgroup; tile < tiles; tile += kWarpgroups) {
-      float s[kBlocks][32];
+      float s[kBlocks * 32], dp[kBlocks * 32];
       uint32_t prob[kBlocks * 16], score_grad[kBlocks * 16];
       const uint32_t k = shared.k(slot), v = shared.v(slot);
       ptx::mbarrier_wait(shared.k_full(slot), phase);
       const KeyTile& t = shared.tile(slot);
       const int keys = uniform(t.keys), ordinal = uniform(t.sequence);
       ptx::wgmma_fence();
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-        multiply_rows<T, C::kDim>(s[b], k, C::kPanelKv, shared.q() + b * (64 * 128), C::kPanelQ);
-      }
+      multiply_rows<T, C::kDim, C::kQueries>(s, k, C::kPanelKv, shared.q(), C::kPanelQ);
       ptx::wgmma_commit_group();
       if (tile != warpgroup) store_grad_k(last_grad_k, kPanels - 1, row, end);
       row = uniform(t.kv_row);
@@ -85,25 +82,23 @@ struct QStationaryConsumer {
       const uint32_t grad_o = shared.grad_o(d), stats = shared.stats(d);
       ptx::mbarrier_wait(shared.grad_o_full(d), ordinal / 4 % 2);
       ptx::mbarrier_wait(shared.v_full(slot), phase);
+      ptx::wgmma_fence();
+      multiply_rows<T, C::kDim, C::kQueries>(dp, v, C::kPanelKv, grad_o, C::kPanelQ);
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<1>();
+      ptx::wgmma_pin<kBlocks * 32>(s);
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
-        float dp[32];
-        ptx::wgmma_fence();
-        multiply_rows<T, C::kDim>(dp, v, C::kPanelKv, grad_o + b * (64 * 128), C::kPanelQ);
-        ptx::wgmma_commit_group();
-        if (b == 0) {
-          ptx::wgmma_wait_group<1>();
+        if (keys < 64) hide_keys(s + 32 * b, keys, hidden);
+        probabilities(s + 32 * b, p.scale_log2, stats + b * (2 * kStatRows * 4));
+      }
+      ptx::wgmma_pin<kBlocks * 32>(s);
+      ptx::wgmma_wait_group<0>();
+      ptx::wgmma_pin<kBlocks * 32>(dp);
 #pragma unroll
-          for (int c = 0; c < kBlocks; ++c) {
-            ptx::wgmma_pin<32>(s[c]);
-            if (keys < 64) hide_keys(s[c], keys, hidden);
-            probabilities(s[c], p.scale_log2, stats + c * (2 * kStatRows * 4));
-          }
-        }
-        ptx::wgmma_wait_group<0>();
-        ptx::wgmma_pin<32>(dp);
-        pack_probabilities<T>(s[b], prob + 16 * b);
-        score_gradients<T>(s[b], dp, stats + b * (2 * kStatRows * 4), score_grad + 16 * b);
+      for (int b = 0; b < kBlocks; ++b) {
+        pack_probabilities<T>(s + 32 * b, prob + 16 * b);
+        score_gradients<T>(s + 32 * b, dp + 32 * b, stats + b * (2 * kStatRows * 4), score_grad + 16 * b);
       }
       float grad_v[kPanels][32], grad_k[kPanels][32];
       ptx::wgmma_fence();
