@@ -6,7 +6,9 @@ import pytest
 import torch
 from conftest import CUDA_MISSING, needs_cuda
 from reference import TOLERANCE, Batch, compare, dtypes, error, visible
+from torch.autograd import forward_ad
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 
 import jfa
 
@@ -185,6 +187,25 @@ def test_second_derivative_is_refused(device):
     (grad,) = torch.autograd.grad(o.float().square().sum(), batch.q, create_graph=True)
     with pytest.raises(NotImplementedError, match="no second derivative"):
         grad.float().square().sum().backward()
+
+
+def test_other_kinds_of_derivatives_are_refused():
+    batch = Batch([5, 3])
+    attend = lambda q: jfa.attention(q, batch.k, batch.v, batch.kv_offsets, **batch.options).sum()
+    q = batch.q.detach()
+    with pytest.raises(NotImplementedError, match="jfa: attention has no forward-mode derivative"):
+        torch.func.jvp(attend, (q,), (q,))
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="no forward-mode derivative"):
+        attend(forward_ad.make_dual(q, q))
+    with pytest.raises(NotImplementedError, match="jfa: attention has no gradient under torch.func"):
+        torch.func.grad(attend)(q)
+
+
+def test_checkpointing(device):
+    """The forward again in the backward, on a thread of autograd's."""
+    batch = Batch([30, 0, 17], dtype=torch.bfloat16, device=device)
+    call = lambda q, k, v: checkpoint(attention(batch), q, k, v, use_reentrant=False)
+    compare(batch, call)
 
 
 def test_autocast(device):

@@ -1,6 +1,8 @@
 """Plans, nested tensors and dealing to ranks; threads on the CPU and the GPU."""
 
+import copy
 import gc
+import pickle
 import threading
 
 import pytest
@@ -68,6 +70,11 @@ def test_a_plan_that_is_gone(device):
     gc.collect()
     o.float().sum().backward()
     assert batch.k.grad.isfinite().all()
+
+
+def test_copies_have_plans_of_their_own():
+    plan = jfa.Plan()
+    assert len({plan._id, copy.deepcopy(plan)._id, pickle.loads(pickle.dumps(plan))._id}) == 3
 
 
 def test_changes_in_place(device):

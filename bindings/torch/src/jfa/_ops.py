@@ -3,6 +3,7 @@
 import contextlib
 
 import torch
+from torch.autograd import forward_ad
 
 from . import _library  # noqa: F401 (it loads the operators)
 
@@ -65,13 +66,18 @@ def _backward_fake(grad_o, q, k, v, o, lse, *rest):
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
+def _below_autograd(*inputs):
+    with torch._C._AutoDispatchBelowAutograd():
+        return torch.ops.jfa.forward.default(*inputs)
+
+
 class _Attention(torch.autograd.Function):
     """The gradients of jfa::forward."""
 
     @staticmethod
-    def forward(ctx, q, k, v, kv_offsets, q_offsets, kv_lengths, *options):
-        with torch._C._AutoDispatchBelowAutograd():
-            o, lse = torch.ops.jfa.forward.default(q, k, v, kv_offsets, q_offsets, kv_lengths, *options)
+    def forward(ctx, *inputs):
+        o, lse = _below_autograd(*inputs)
+        q, k, v, kv_offsets, q_offsets, kv_lengths, *options = inputs
         ctx.mark_non_differentiable(lse)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, o, lse, kv_offsets, q_offsets, kv_lengths)
@@ -82,19 +88,23 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, grad_o, _grad_lse):
         grads = (None, None, None)
         if grad_o is not None:
+            saved = ctx.saved_tensors  # May run the forward again, which needs autograd.
             # With gradients of gradients wanted, the operator's own rule gets to refuse them.
             with contextlib.nullcontext() if torch.is_grad_enabled() else torch._C._AutoDispatchBelowAutograd():
-                grads = torch.ops.jfa.backward.default(grad_o, *ctx.saved_tensors, *ctx.options)
+                grads = torch.ops.jfa.backward.default(grad_o, *saved, *ctx.options)
         return *grads, *[None] * (3 + len(ctx.options))
 
 
 def _autograd(*inputs):
-    # torch.library.register_autograd does the same, but goes through the operator's schema at every call, which takes
-    # more of the host's time than all the rest.
+    # torch.library.register_autograd does about the same, but goes through the operator's schema at every call, which
+    # takes more of the host's time than all the rest.
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in inputs[:3]):
+        raise NotImplementedError("jfa: attention has no forward-mode derivative")
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs[:3]):
+        if torch._C._are_functorch_transforms_active():
+            raise NotImplementedError("jfa: attention has no gradient under torch.func: use torch.autograd")
         return _Attention.apply(*inputs)
-    with torch._C._AutoDispatchBelowAutograd():
-        return torch.ops.jfa.forward.default(*inputs)
+    return _below_autograd(*inputs)
 
 
 def _refuse_second_derivative(ctx, *grads):

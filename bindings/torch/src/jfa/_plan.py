@@ -66,6 +66,9 @@ class Plan:
             if tensor._version != version:
                 raise RuntimeError(f"jfa: {name}: changed in place since plan.update(): call it again")
 
+    def __reduce__(self):
+        return Plan, ()  # A copy of a model has a plan of its own.
+
     def __enter__(self):
         self._previous.append(current_plan())
         _thread.plan = self
