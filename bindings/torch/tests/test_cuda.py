@@ -1,6 +1,9 @@
 """What only a GPU shows: streams, CUDA graphs, no waiting, bad offsets in its memory, several GPUs."""
 
 import contextlib
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -168,6 +171,21 @@ def test_bad_offsets(offsets):
     plan.update(batch.kv_offsets)
     assert_same(attend(batch, plan=plan), wanted)
     plan.check()
+
+
+def test_bad_offsets_with_checks():
+    """JFA_TORCH_CHECK, which is read once in a process."""
+    program = """
+import jfa, torch
+q = torch.zeros(8, 1, 64, dtype=torch.bfloat16, device="cuda")
+try:
+    jfa.attention(q, q, q, torch.tensor([0, 5, 3, 8], device="cuda"), max_seqlen_kv=8)
+except ValueError as error:
+    print(error)
+"""
+    run = [sys.executable, "-c", program]
+    output = subprocess.run(run, env=os.environ | {"JFA_TORCH_CHECK": "1"}, capture_output=True, text=True, check=True)
+    assert "kv_offsets[2] is 3" in output.stdout
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
