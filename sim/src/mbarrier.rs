@@ -20,8 +20,6 @@ pub struct Mbarrier {
     pub pending: u32,
     /// Bytes (or units) announced minus those delivered in the current phase.
     pub tx: i32,
-    /// Completed phases that some wait has seen.
-    pub observed: u64,
 }
 
 /// What an operation on the object did.
@@ -31,8 +29,6 @@ pub struct Arrival {
     pub state: u64,
     /// The operation completed the phase.
     pub completed: bool,
-    /// It arrived on a phase whose predecessor nobody has seen complete. The ISA forbids that (9.7.13.15.4).
-    pub unobserved: bool,
 }
 
 fn misuse<T>(message: String) -> Result<T> {
@@ -53,7 +49,7 @@ impl Mbarrier {
     /// A count outside 1 to 2^20 - 1.
     pub fn new(count: u32) -> Result<Self> {
         count_in_range(count, "init with an arrival count")?;
-        Ok(Mbarrier { phase: 0, expected: count, pending: count, tx: 0, observed: 0 })
+        Ok(Mbarrier { phase: 0, expected: count, pending: count, tx: 0 })
     }
 
     /// The `state` operand that names the current phase.
@@ -115,10 +111,10 @@ impl Mbarrier {
         if count > self.pending {
             return self.over_arrival(count);
         }
-        let (state, unobserved) = (self.state(), self.observed < self.phase);
+        let state = self.state();
         self.add_tx(tx as i64)?;
         self.pending -= count;
-        Ok(Arrival { state, completed: self.complete(), unobserved })
+        Ok(Arrival { state, completed: self.complete() })
     }
 
     fn over_arrival<T>(&self, count: u32) -> Result<T> {
@@ -191,11 +187,7 @@ impl Mbarrier {
         if parity > 1 {
             return misuse(format!("wait for parity {parity}: a parity is 0 or 1"));
         }
-        let done = self.phase as u32 & 1 != parity;
-        if done {
-            self.observed = self.phase;
-        }
-        Ok(done)
+        Ok(self.phase as u32 & 1 != parity)
     }
 
     /// `test_wait` and `try_wait` by state.
@@ -207,11 +199,7 @@ impl Mbarrier {
         if phase != self.phase && phase + 1 != self.phase {
             return misuse(format!("wait with the state of phase {phase} in phase {}", self.phase));
         }
-        let done = phase < self.phase;
-        if done {
-            self.observed = self.phase;
-        }
-        Ok(done)
+        Ok(phase < self.phase)
     }
 
     /// What is wrong with leaving the object like this at the end of a CTA.
@@ -382,15 +370,6 @@ mod tests {
         assert!(second.completed && b.test_state(second.state).unwrap());
         b.arrive(2).unwrap();
         assert!(b.test_state(first.state).is_err());
-    }
-
-    #[test]
-    fn somebody_must_see_a_phase_complete() {
-        let mut b = Mbarrier::new(1).unwrap();
-        assert!(!b.arrive(1).unwrap().unobserved);
-        assert!(b.arrive(1).unwrap().unobserved);
-        b.test_parity(1).unwrap();
-        assert!(!b.arrive(1).unwrap().unobserved);
     }
 
     #[test]

@@ -37,10 +37,8 @@ pub enum Mode {
 pub enum Outside {
     /// Fill it.
     Fill,
-    /// Fill it, and leave a warning in [`Tile::warning`].
+    /// Report [`Kind::OutOfBounds`], as hardware does.
     #[default]
-    Warn,
-    /// Report [`Kind::OutOfBounds`].
     Fault,
 }
 
@@ -74,8 +72,6 @@ pub struct Tile<'a> {
     rows: Rows,
     inner: u32,
     pitch: u32,
-    /// Something that is legal by the ISA and yet likely wrong.
-    pub warning: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -155,15 +151,11 @@ impl<'a> Tile<'a> {
             }
         };
         let pitch = if map.swizzle == Swizzle::None { inner } else { map.swizzle.span() };
-        let mut tile =
-            Tile { map, direction, shared, column: coordinates[0] as i64, rows, inner, pitch, warning: None };
-        if direction != Direction::Store && map.is_ragged() && tile.is_outside() {
+        let tile = Tile { map, direction, shared, column: coordinates[0] as i64, rows, inner, pitch };
+        let loads = direction != Direction::Store;
+        if loads && options.ragged_outside == Outside::Fault && map.is_ragged() && tile.is_outside() {
             let message = format!("box at {coordinates:?} lies wholly outside a map whose dimensions overlap");
-            match options.ragged_outside {
-                Outside::Fill => {}
-                Outside::Warn => tile.warning = Some(message),
-                Outside::Fault => return Fault::err(Kind::OutOfBounds, message),
-            }
+            return Fault::err(Kind::OutOfBounds, message);
         }
         Ok(tile)
     }
