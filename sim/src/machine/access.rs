@@ -2,9 +2,9 @@
 
 use super::address::{Place, aligned, in_lane};
 use super::banks::conflicts;
+use super::registers::lanes;
 use super::shared::{Proxy, Who};
 use super::state::{Cluster, Cta, Warp};
-use super::step::lanes;
 use super::trace::Intent;
 use super::{Machine, Work};
 use crate::error::{Fault, Kind, Result};

@@ -2,9 +2,9 @@
 
 use super::Machine;
 use super::global::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW};
+use super::registers::lanes;
 use super::setup::generic;
 use super::state::{Cluster, Warp};
-use super::step::lanes;
 use crate::error::{Fault, Kind, Result};
 use crate::program::{Lanes, Op};
 use crate::ptx::ast::Space;

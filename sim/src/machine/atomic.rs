@@ -2,8 +2,8 @@
 
 use super::Machine;
 use super::address::{Place, aligned, in_lane};
+use super::registers::lanes;
 use super::state::{Cluster, Warp};
-use super::step::lanes;
 use super::trace::Intent;
 use crate::error::{Fault, Kind, Result};
 use crate::program::{Atomic, AtomicOp, Lanes, ftz};

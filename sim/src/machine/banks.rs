@@ -1,6 +1,6 @@
 //! Banks of shared memory: 32 of four bytes each; lanes that need different words of one bank take turns.
 
-use super::step::lanes;
+use super::registers::lanes;
 use crate::program::Lanes;
 
 /// Passes beyond the first of each part of the warp. Accesses of 8 bytes go by halves of the warp, of 16 by quarters.

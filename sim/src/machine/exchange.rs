@@ -1,8 +1,9 @@
 //! Exchange among the lanes of a warp (PTX ISA, "shfl.sync", "vote.sync", "match.sync", "redux.sync", "elect.sync").
 
 use super::Machine;
+use super::registers::lanes;
 use super::state::Warp;
-use super::step::{Flow, lanes};
+use super::step::Flow;
 use crate::error::{Fault, Kind, Result};
 use crate::program::{Lanes, Op, ShuffleMode, Slot, VoteMode};
 

@@ -3,8 +3,8 @@
 use super::Machine;
 use super::asynchronous::{Action, Target};
 use super::clock::Epoch;
+use super::registers::lanes;
 use super::state::{Cluster, Warp};
-use super::step::lanes;
 use crate::clc::{RESPONSE_BYTES, Response};
 use crate::error::{Fault, Kind, Result};
 use crate::program::{Lanes, Op};

@@ -3,8 +3,9 @@
 use super::Machine;
 use super::address::Place;
 use super::clock::{Epoch, Knowledge};
+use super::registers::lanes;
 use super::state::{BarrierClock, Cluster, Wait, Warp};
-use super::step::{Flow, lanes};
+use super::step::Flow;
 use crate::error::{Fault, Kind, Result};
 use crate::program::{MbarrierOp, Slot};
 use crate::ptx::ast::Space;

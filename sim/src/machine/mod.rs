@@ -15,6 +15,7 @@ mod global;
 mod launch_control;
 mod mbarriers;
 mod random;
+mod registers;
 mod report;
 mod setup;
 mod shared;
@@ -22,6 +23,7 @@ mod state;
 mod step;
 mod tcgen05;
 mod tensor;
+mod tensor_memory;
 mod trace;
 
 use std::sync::Arc;

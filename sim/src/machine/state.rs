@@ -5,7 +5,8 @@ use std::collections::{HashMap, VecDeque};
 
 use super::clock::{Agent, Epoch, Knowledge};
 use super::shared::Shared;
-use super::tcgen05::{Issue, TensorState};
+use super::tcgen05::Issue;
+use super::tensor_memory::TensorState;
 use crate::mbarrier::Mbarriers;
 use crate::program::{Lanes, Slot};
 

@@ -4,35 +4,25 @@
 use super::Machine;
 use super::asynchronous::Issuer;
 use super::clock::{Epoch, Knowledge};
-use super::shared::{Proxy, Who, swizzle_number};
+use super::registers::lanes;
 use super::state::{Cluster, Wait, Warp};
-use super::step::{Flow, lanes};
+use super::step::Flow;
+use super::tensor_memory::Memories;
 use crate::error::{Fault, Kind, Result};
-use crate::matrix::Swizzle;
 use crate::program::{Multiply, Slot, TensorOp};
 use crate::ptx::ast::Space;
-use crate::tcgen05::{
-    Copy, Instruction, Operand, Operands, Operation, Options, Pair, commit_targets, decode_descriptor, pipelined,
-};
+use crate::tcgen05::{Copy, Instruction, Operand, Operands, Operation, Options, commit_targets, decode_descriptor};
 use crate::tma::{ClusterAddress, CtaGroup};
-use crate::tmem::{COLUMNS, LANES, TensorMemory, Width};
-
-/// Tensor Memory of a CTA, and who accessed each cell last.
-#[derive(Default)]
-pub struct TensorState {
-    pub memory: TensorMemory,
-    /// Writer and reader of each cell; empty until the first access.
-    traces: Vec<[Epoch; 2]>,
-}
+use crate::tmem::{LANES, TensorMemory};
 
 /// An operation that a warp has issued.
 #[derive(Debug)]
 pub struct Issue {
     pub due: u64,
-    issuer: Issuer,
-    knows: Knowledge,
-    epoch: Epoch,
-    operation: Option<Operation>,
+    pub issuer: Issuer,
+    pub knows: Knowledge,
+    pub epoch: Epoch,
+    pub operation: Option<Operation>,
     action: Action,
 }
 
@@ -57,44 +47,6 @@ enum Action {
     Commit {
         targets: Vec<(usize, u32)>,
     },
-}
-
-impl TensorState {
-    /// Records an access to cells of a lane, or reports one that nothing orders before it.
-    #[allow(clippy::too_many_arguments)]
-    fn note(
-        &mut self,
-        lane: u32,
-        column: u32,
-        count: u32,
-        write: bool,
-        epoch: Epoch,
-        ordered: &dyn Fn(Epoch) -> bool,
-        agents: &[String],
-    ) -> Result<()> {
-        if self.traces.is_empty() {
-            self.traces = vec![Default::default(); (LANES * COLUMNS) as usize];
-        }
-        for column in column..(column + count).min(COLUMNS) {
-            let [writer, reader] = &mut self.traces[(lane * COLUMNS + column) as usize];
-            let clash = match () {
-                () if !writer.never() && *writer != epoch && !ordered(*writer) => Some((*writer, "written")),
-                () if write && !reader.never() && *reader != epoch && !ordered(*reader) => Some((*reader, "read")),
-                () => None,
-            };
-            if let Some((other, what)) = clash {
-                return Fault::err(
-                    Kind::Race,
-                    format!(
-                        "lane {lane}, column {column} of Tensor Memory was {what} by {}, and nothing that was waited for orders the two",
-                        agents[other.agent() as usize]
-                    ),
-                );
-            }
-            *(if write { writer } else { reader }) = epoch;
-        }
-        Ok(())
-    }
 }
 
 fn operand(warp: &Warp, lane: usize, slot: Slot) -> Result<u64> {
@@ -366,72 +318,5 @@ impl Machine<'_> {
                 Ok(())
             }
         }
-    }
-}
-
-/// The memories of the CTAs that an operation works on.
-struct Memories<'a> {
-    cluster: &'a mut Cluster,
-    issue: &'a Issue,
-    first: usize,
-    swizzle: u8,
-    /// What the warp issued before, by number.
-    operations: &'a [Option<Operation>],
-}
-
-impl<'a> Memories<'a> {
-    fn new(
-        cluster: &'a mut Cluster,
-        issue: &'a Issue,
-        pair: bool,
-        swizzle: Option<Swizzle>,
-        operations: &'a [Option<Operation>],
-    ) -> Result<Self> {
-        let first = if pair { issue.issuer.cta & !1 } else { issue.issuer.cta };
-        if pair && first + 1 >= cluster.ctas.len() {
-            return Fault::err(Kind::Exit, "cta_group::2 in a CTA without a peer");
-        }
-        Ok(Memories { cluster, issue, first, swizzle: swizzle.map_or(0, swizzle_number), operations })
-    }
-
-    fn note(&mut self, cta: usize, lane: u32, column: u32, count: u32, write: bool) -> Result<()> {
-        let (issue, operations) = (self.issue, self.operations);
-        // Of the warp's own earlier operations, pipelined ones are ordered without a wait.
-        let ordered = |e: Epoch| {
-            issue.knows.all.covers(e)
-                || e.agent() == issue.epoch.agent()
-                    && match (operations.get(e.clock() as usize - 1), issue.operation) {
-                        (Some(Some(first)), Some(second)) => pipelined(*first, second),
-                        _ => false,
-                    }
-        };
-        let agents = &self.cluster.agents;
-        let target = &mut self.cluster.ctas[self.first + cta];
-        target.tensor.memory.check_columns((self.first + cta) as u32, column, count)?;
-        target.tensor.note(lane, column, count, write, issue.epoch, &ordered, agents)
-    }
-}
-
-impl Pair for Memories<'_> {
-    fn read_shared(&mut self, cta: usize, address: u32) -> Result<[u8; 16]> {
-        let agents = &self.cluster.agents;
-        let shared = &mut self.cluster.ctas[self.first + cta].shared;
-        let (epoch, knows) = (self.issue.epoch, &self.issue.knows);
-        let who = Who { epoch, knows, proxy: Proxy::Async, atomic: false, swizzle: self.swizzle };
-        let mut out = [0; 16];
-        out.copy_from_slice(shared.read(address, 16, who, agents)?);
-        Ok(out)
-    }
-
-    fn read_tmem(&mut self, cta: usize, lane: u32, column: u32, width: Width, out: &mut [u32]) -> Result<()> {
-        self.note(cta, lane, column, out.len() as u32, false)?;
-        let memory = &self.cluster.ctas[self.first + cta].tensor.memory;
-        out.copy_from_slice(memory.row(lane, column, out.len(), width)?);
-        Ok(())
-    }
-
-    fn write_tmem(&mut self, cta: usize, lane: u32, column: u32, width: Width, values: &[u32]) -> Result<()> {
-        self.note(cta, lane, column, values.len() as u32, true)?;
-        self.cluster.ctas[self.first + cta].tensor.memory.write_row(lane, column, values, width)
     }
 }

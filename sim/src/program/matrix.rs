@@ -1,7 +1,8 @@
 //! Decodes the instructions of the tensor cores.
 
 use super::decode::{Decoder, Parts, unsupported};
-use super::op::{Multiply, Op, TensorOp, Wgmma, WgmmaA};
+use super::op::Op;
+use super::operation::{Multiply, TensorOp, Wgmma, WgmmaA};
 use super::types::Type;
 use crate::error::{Fault, Kind, Result};
 use crate::ptx::ast::Operand;

@@ -1,7 +1,8 @@
 //! Decodes loads, stores, atomics, address conversions and asynchronous copies.
 
 use super::decode::{Decoder, Parts, unsupported};
-use super::op::{AsyncCopy, Atomic, AtomicOp, BulkOp, Op, StoreAsync};
+use super::op::Op;
+use super::operation::{AsyncCopy, Atomic, AtomicOp, BulkOp, StoreAsync};
 use super::types::Type;
 use crate::error::{Fault, Kind, Result};
 use crate::ptx::ast::{Operand, Space};

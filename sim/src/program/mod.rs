@@ -11,16 +11,19 @@ mod matrix;
 mod memory;
 mod omit;
 mod op;
+mod operation;
 mod registers;
 mod sync;
 mod types;
+mod values;
 
 pub use decode::{Kernel, decode};
 pub use float::ftz;
 pub use integer::{insert, lop3};
-pub use op::{
-    AsyncCopy, Atomic, AtomicOp, BulkOp, Constant, Lanes, MbarrierOp, Multiply, Op, Pred, ShuffleMode, Slot,
-    StoreAsync, TensorOp, VoteMode, Wgmma, WgmmaA,
+pub use op::{Constant, Lanes, Op, Pred, Slot};
+pub use operation::{
+    AsyncCopy, Atomic, AtomicOp, BulkOp, MbarrierOp, Multiply, ShuffleMode, StoreAsync, TensorOp, VoteMode, Wgmma,
+    WgmmaA,
 };
 
 #[cfg(test)]

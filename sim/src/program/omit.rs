@@ -1,7 +1,8 @@
 //! Leaves out one instruction that orders others, to see whether its absence is noticed.
 
 use super::decode::Kernel;
-use super::op::{MbarrierOp, Op, TensorOp};
+use super::op::Op;
+use super::operation::{MbarrierOp, TensorOp};
 
 /// Whether the instruction is there for the order that it makes.
 fn orders(op: &Op) -> bool {

@@ -2,7 +2,8 @@
 
 use super::decode::{Decoder, Parts, unsupported};
 use super::float::{f32_of, minimum};
-use super::op::{MbarrierOp, Op, ShuffleMode, VoteMode};
+use super::op::Op;
+use super::operation::{MbarrierOp, ShuffleMode, VoteMode};
 use super::types::Type;
 use crate::error::{Fault, Kind, Result};
 use crate::ptx::ast::{Operand, Space};
