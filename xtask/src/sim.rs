@@ -1,5 +1,6 @@
 //! Runs the CUDA kernels of the real library without a GPU, on cudasim.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -21,7 +22,7 @@ usage: cargo xtask sim [--seeds N] [--first N] [--device h200] [--sms N] [-- TES
   --device NAME  the GPU that is modelled (default h200)
   --sms N        its multiprocessors (default 4: persistent kernels then take several turns)
   TEST           part of the names of conformance cases (default: all)
-  soak           small cases that run every kernel, with many seeds
+  soak           small cases that run every kernel
   mutate         leaves out one ordering instruction of KERNEL after the other, and lists those that nobody misses
   speed          thread-instructions a second on elementwise code
   triton         kernels that Triton compiles";
@@ -29,8 +30,9 @@ usage: cargo xtask sim [--seeds N] [--first N] [--device h200] [--sms N] [-- TES
 /// How the names of the backward's kernels begin.
 const BACKWARD: &[u8] = b"jfa_sm90_backward";
 
-/// Small cases that together run every kernel: each head dimension of its own code, with and without a mask.
-const SOAK: [&str; 8] = [
+/// Small cases that together run every kernel: each head dimension of its own code, with and without a mask, with keys
+/// and with queries that stay in place.
+const SOAK: [&str; 12] = [
     "numeric/every-d64",
     "numeric/every-d128",
     "numeric/every-d192",
@@ -39,6 +41,10 @@ const SOAK: [&str; 8] = [
     "numeric/masks-d128-w40-7br",
     "numeric/packed-d192-h1.1-w0-0tl",
     "numeric/packed-d256-h1.1-w63-0br",
+    "numeric/masks-d64-full",
+    "numeric/masks-d128-full",
+    "numeric/broadcast-d96-h2.2-full",
+    "lengths/broadcast-one-key",
 ];
 
 /// What one run of the table takes.
@@ -164,7 +170,7 @@ pub fn run(context: &Context, words: &[&str]) -> Result {
         ["mutate", kernel, rest @ ..] => mutate(context, kernel, &Options::parse(rest)?),
         ["soak", rest @ ..] => {
             let options = Options::parse(rest)?;
-            every_seed(context, &Options { tests: SOAK.to_vec(), ..options }, 0)
+            soak(context, &Options { tests: SOAK.to_vec(), ..options })
         }
         _ => {
             let options = Options::parse(words)?;
@@ -186,6 +192,44 @@ fn every_seed(context: &Context, options: &Options, random: u32) -> Result {
     }
     println!("{} seeds passed", options.seeds.end - options.seeds.start);
     Ok(())
+}
+
+/// Every seed on the cases of `SOAK`, which must run every kernel of the library.
+fn soak(context: &Context, options: &Options) -> Result {
+    let tables = Tables::build(context)?;
+    let mut idle = kernels(&fs::read(&tables.library)?);
+    for seed in options.seeds.clone() {
+        println!("seed {seed}");
+        for test in &options.tests {
+            let mut command = tables.command(context, options.shape(seed, 0), test);
+            let output = command.env("CUDASIM_REPORT", "1").output()?;
+            let text = String::from_utf8_lossy(&output.stderr);
+            if !output.status.success() {
+                print!("{}{text}", String::from_utf8_lossy(&output.stdout));
+                return Err(format!("seed {seed}, {test}: failed").into());
+            }
+            // Lines of the report: `cudasim: NAME: 2 launches, ...`.
+            let launched = text.lines().filter(|line| line.contains(" launches, "));
+            for name in launched.filter_map(|line| line.split(": ").nth(1)) {
+                idle.remove(name);
+            }
+        }
+    }
+    let seeds = options.seeds.end - options.seeds.start;
+    println!("{seeds} seeds on {} cases passed", options.tests.len());
+    if idle.is_empty() { Ok(()) } else { Err(format!("no case runs {idle:?}").into()) }
+}
+
+/// Names of the kernels in a library, from the section names of their machine code.
+fn kernels(library: &[u8]) -> BTreeSet<String> {
+    const SECTION: &[u8] = b".text.jfa_";
+    let starts = library.windows(SECTION.len()).enumerate().filter(|(_, bytes)| *bytes == SECTION);
+    let name = |at: usize| {
+        let rest = &library[at + SECTION.len() - b"jfa_".len()..];
+        let end = rest.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_');
+        String::from_utf8_lossy(&rest[..end.unwrap_or(rest.len())]).into_owned()
+    };
+    starts.map(|(at, _)| name(at)).collect()
 }
 
 /// Leaves out each ordering instruction of a kernel in turn.
@@ -223,4 +267,22 @@ fn mutate(context: &Context, kernel: &str, options: &Options) -> Result {
     }
     println!("{reported} reported, {wrong} with wrong results only, {missed} without effect, {unreached} not reached");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_by_their_sections() {
+        let image = b"\0.text.jfa_plan\0.rel.text.jfa_sm90_forward_bf16_d64\0.text.other\0.text.jfa_plan\0";
+        assert_eq!(kernels(image).into_iter().collect::<Vec<_>>(), ["jfa_plan", "jfa_sm90_forward_bf16_d64"]);
+    }
+
+    #[test]
+    fn options_and_tests() {
+        let options = Options::parse(&["--seeds", "5", "--first", "7", "--", "masks/"]).unwrap();
+        assert_eq!((options.seeds, options.multiprocessors, &options.tests[..]), (7..12, 4, &["masks/"][..]));
+        assert!(Options::parse(&["--seeds"]).is_err() && Options::parse(&["--what", "1"]).is_err());
+    }
 }
