@@ -91,10 +91,16 @@ fn kernels() -> Result<()> {
     fs::write(images, table).map_err(|e| format!("images.rs: {e}"))
 }
 
-/// The planner and `kernels/backward/instantiations/DTYPE.cu` run on every architecture;
+/// The planner, the merge and `kernels/backward/instantiations/DTYPE.cu` run on every architecture;
 /// `kernels/sm90/PHASE/instantiations/VARIANT.cu` on its own.
 fn units(archs: &[String]) -> Result<Vec<Unit>> {
-    let mut units = vec![Unit { source: "kernels/plan/plan.cu".into(), name: "plan".into(), archs: archs.to_vec() }];
+    let mut units: Vec<Unit> = ["plan", "combine"]
+        .map(|name| Unit {
+            source: format!("kernels/{name}/{name}.cu").into(),
+            name: name.into(),
+            archs: archs.to_vec(),
+        })
+        .into();
     let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     println!("cargo::rerun-if-changed=kernels/backward/instantiations");
     for source in sorted(Path::new("kernels/backward/instantiations"))? {
@@ -113,7 +119,7 @@ fn units(archs: &[String]) -> Result<Vec<Unit>> {
         }
     }
     // The longest first, so that the last ones are short.
-    units.sort_by_key(|unit| unit.name == "plan");
+    units.sort_by_key(|unit| unit.name == "plan" || unit.name == "combine");
     Ok(units)
 }
 

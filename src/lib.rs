@@ -8,6 +8,7 @@
 //! promise of stability.
 
 pub mod capi;
+pub mod combine;
 pub mod cpu;
 pub mod cuda;
 pub mod error;

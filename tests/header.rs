@@ -16,7 +16,7 @@ fn generate() -> String {
             .replace("@MINOR@", env!("CARGO_PKG_VERSION_MINOR"))
             .replace("@PATCH@", env!("CARGO_PKG_VERSION_PATCH")),
     );
-    let builder = ["status", "types", "logging", "plan", "attention"]
+    let builder = ["status", "types", "logging", "plan", "attention", "combine"]
         .iter()
         .fold(cbindgen::Builder::new().with_config(config), |builder, stem| {
             builder.with_src(root.join(format!("src/capi/{stem}.rs")))

@@ -4,7 +4,8 @@ use std::ffi::{CStr, c_char};
 use std::path::Path;
 
 use jfa::capi::{
-    jfa_backward_args, jfa_batch, jfa_forward_args, jfa_plan, jfa_plan_desc, jfa_plan_details, jfa_stream,
+    jfa_backward_args, jfa_batch, jfa_combine_args, jfa_forward_args, jfa_plan, jfa_plan_desc, jfa_plan_details,
+    jfa_stream,
 };
 use libloading::Library;
 
@@ -52,6 +53,7 @@ api! {
     plan_destroy = "jfa_plan_destroy": fn(*mut jfa_plan);
     forward = "jfa_forward": fn(*const jfa_plan, *const jfa_forward_args, jfa_stream) -> i32;
     backward = "jfa_backward": fn(*const jfa_plan, *const jfa_backward_args, jfa_stream) -> i32;
+    combine = "jfa_combine": fn(*const jfa_combine_args, jfa_stream) -> i32;
 }
 
 impl Api {

@@ -3,6 +3,7 @@
 mod api;
 mod args;
 mod case;
+mod combine;
 mod compare;
 mod dtype;
 mod geometry;
@@ -53,8 +54,10 @@ fn conform(args: &Args) -> Result<bool, String> {
     };
     let mut cases = table::all(dtypes, args.seed, args.random);
     cases.retain(|case| case.path().contains(&args.filter));
+    let merges = combine::cases(&args.filter);
     if args.list {
         cases.iter().for_each(|case| println!("{}", case.path()));
+        merges.iter().for_each(|case| println!("{}", case.path()));
         return Ok(true);
     }
     let path = args.library.as_deref().ok_or("--library is missing")?;
@@ -63,7 +66,7 @@ fn conform(args: &Args) -> Result<bool, String> {
     let device_type = i32::from(args.cuda);
     let target = Target { api: &api, memory: memory.as_ref(), device_type, forward_only: args.forward_only };
     // SAFETY: no precondition.
-    println!("{} (version {}), {} cases", path.display(), unsafe { (api.version)() }, cases.len());
+    println!("{} (version {}), {} cases", path.display(), unsafe { (api.version)() }, cases.len() + merges.len());
     let mut entries = Vec::new();
     for case in &cases {
         if args.verbose {
@@ -86,6 +89,13 @@ fn conform(args: &Args) -> Result<bool, String> {
         }
         entries.push(entry);
     }
+    for case in merges.iter().take_while(|_| target.memory.synchronize().is_ok()) {
+        let entry = case.run(target, args.seed);
+        if let Some(text) = entry.failure() {
+            println!("FAILED {} (--seed {}): {text}", entry.path, args.seed);
+        }
+        entries.push(entry);
+    }
     print!("{}", report::summary(&entries));
     if let Some(file) = &args.json {
         std::fs::write(file, report::json(&entries)).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -93,5 +103,5 @@ fn conform(args: &Args) -> Result<bool, String> {
     let failed = entries.iter().filter(|entry| entry.failure().is_some()).count();
     let skipped = entries.iter().filter(|entry| matches!(entry.outcome, Outcome::Skipped(_))).count();
     println!("{} passed, {failed} failed", entries.len() - failed - skipped);
-    Ok(failed == 0 && entries.len() == cases.len() && !entries.is_empty())
+    Ok(failed == 0 && entries.len() == cases.len() + merges.len() && !entries.is_empty())
 }

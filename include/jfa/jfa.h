@@ -25,6 +25,8 @@
 #define JFA_BATCH_INIT { sizeof(jfa_batch), 0, -1, -1, NULL, NULL, NULL }
 /** No rows. */
 #define JFA_TENSOR_INIT { NULL, 0, 0 }
+/** Start values of a jfa_combine_args: CPU device, one block of rows, contiguous. Set dtype, sizes, parts and O. */
+#define JFA_COMBINE_ARGS_INIT { sizeof(jfa_combine_args), 0, 0, 0, 0, 0, 0, 1, 0, 0, NULL, JFA_TENSOR_INIT, NULL }
 /** Start values of a jfa_forward_args: contiguous tensors. */
 #define JFA_FORWARD_ARGS_INIT \
     { sizeof(jfa_forward_args), JFA_TENSOR_INIT, JFA_TENSOR_INIT, JFA_TENSOR_INIT, JFA_TENSOR_INIT, NULL, NULL, 0 }
@@ -617,6 +619,81 @@ typedef struct {
   size_t workspace_size;
 } jfa_backward_args;
 
+/**
+ * What attention to one part of the keys gave. Its layout is frozen.
+ */
+typedef struct {
+  /**
+   * Output of jfa_forward(), or of another merge.
+   */
+  jfa_const_tensor o;
+  /**
+   * Its LSE, contiguous fp32.
+   */
+  const float *lse;
+} jfa_part;
+
+/**
+ * Arguments of jfa_combine(). Initialise with JFA_COMBINE_ARGS_INIT, then set what differs.
+ *
+ * Shapes: O `[batch * rows, heads, head_dim]`, LSE `[batch, heads, rows]`. That is what jfa_forward() writes for packed
+ * Q with `batch` 1 and `rows` total_q, and for broadcast Q with its batch and `rows` max_seqlen_q.
+ */
+typedef struct {
+  /**
+   * sizeof(jfa_combine_args).
+   */
+  size_t struct_size;
+  /**
+   * A jfa_device_type; default JFA_DEVICE_TYPE_CPU.
+   */
+  int32_t device_type;
+  /**
+   * CUDA ordinal, as the driver counts; 0 for the CPU.
+   */
+  int32_t device_index;
+  /**
+   * A jfa_dtype: type of the merged O. Must be set. JFA_DTYPE_FP32 is possible on every device.
+   */
+  int32_t dtype;
+  /**
+   * A jfa_dtype: type of the parts' O, JFA_DTYPE_UNSPECIFIED (the same as `dtype`) or JFA_DTYPE_FP32.
+   */
+  int32_t part_dtype;
+  /**
+   * Query heads, 1 to 4096.
+   */
+  int32_t heads;
+  /**
+   * Elements of one head's row: a multiple of 8 from 8 to 256.
+   */
+  int32_t head_dim;
+  /**
+   * Blocks of rows, up to 2^20; default 1.
+   */
+  int64_t batch;
+  /**
+   * Rows of a block; `batch * rows` is at most 2^40.
+   */
+  int64_t rows;
+  /**
+   * Parts, 1 to 64. More are merged in turns, with an fp32 O between them.
+   */
+  int64_t num_parts;
+  /**
+   * `[num_parts]` parts: the array itself is host memory, free to go when the call returns.
+   */
+  const jfa_part *parts;
+  /**
+   * Merged output, written.
+   */
+  jfa_tensor o;
+  /**
+   * Merged LSE, contiguous fp32, written. May be NULL if nothing needs it.
+   */
+  float *lse;
+} jfa_combine_args;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -736,6 +813,31 @@ JFA_API jfa_status jfa_forward(const jfa_plan *plan, const jfa_forward_args *arg
  * with JFA_DETERMINISTIC. JFA_STATUS_UNSUPPORTED on CUDA devices, which have no backward kernels in this version.
  */
 JFA_API jfa_status jfa_backward(const jfa_plan *plan, const jfa_backward_args *args, jfa_stream stream);
+
+/**
+ * Merges what attention to several parts of the keys gave for the same queries, exactly: LSE = log(sum of exp(LSE_i)),
+ * O = sum of exp(LSE_i - LSE) O_i, in fp32 and rounded once.
+ *
+ * The keys of a sequence may thus be split over calls, or over devices that exchange O and LSE. A part whose LSE is
+ * -inf for a row counts for nothing there, and its O is not used; where all are, O = 0 and LSE = -inf. NaN stays in
+ * its row. All rows are read and written, those outside every sequence too.
+ *
+ * The backward needs no counterpart: call jfa_backward() for each part of the keys with the merged O and LSE, dO of
+ * the merged O, and the keys and values of that part. Its dK and dV are those of these keys, and the sum of the parts'
+ * dQ is dQ; take it in fp32 (`grad_q_dtype`) to round once. Windows and causal masks count from the first or the last
+ * key of a part, so that parts of a masked sequence need plans whose masks say the right thing.
+ *
+ * CUDA: enqueues on `stream` and returns; no synchronisation. The first call on a device for these types loads the
+ * kernel and must not be captured; later ones may be. Pointers are memory of the device and must stay valid until the
+ * stream has passed. The caller's current context is restored. CPU: returns when the work is done. Bitwise equal from
+ * run to run. Needs no plan; any number of threads may call. The range of memory from the first to the last element of
+ * an output overlaps that of no other tensor; parts may overlap each other.
+ *
+ * Errors: JFA_STATUS_NULL_POINTER, JFA_STATUS_MISALIGNED, JFA_STATUS_INVALID_ARGUMENT (sizes, no part, types, strides,
+ * overlapping outputs), JFA_STATUS_STRUCT_SIZE, JFA_STATUS_UNSUPPORTED for a device that this build lacks,
+ * JFA_STATUS_NO_DRIVER, JFA_STATUS_NO_DEVICE, JFA_STATUS_CUDA. Nothing is written then.
+ */
+JFA_API jfa_status jfa_combine(const jfa_combine_args *args, jfa_stream stream);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -40,6 +40,11 @@ struct WorkspaceSize {
   std::size_t backward = 0;
 };
 
+/// Merges partial results; see jfa_combine().
+inline void combine(const jfa_combine_args& args, jfa_stream stream = nullptr) {
+  jfa::check(jfa_combine(&args, stream));
+}
+
 /// Owns a jfa_plan. Movable, not copyable; a plan that was moved from holds none, and only destruction, assignment and
 /// get() are meant for it. Const members may be called from any number of threads at once, as in C.
 class Plan {

@@ -6,12 +6,14 @@
 #![allow(clippy::missing_safety_doc)]
 
 mod attention;
+mod combine;
 mod logging;
 mod plan;
 mod status;
 mod types;
 
 pub use attention::*;
+pub use combine::*;
 pub use logging::*;
 pub use plan::*;
 pub use status::*;

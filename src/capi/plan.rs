@@ -191,13 +191,7 @@ const BATCH: jfa_batch = jfa_batch {
 };
 
 fn problem(d: &jfa_plan_desc) -> Result<Problem> {
-    let device = match (d.device_type, u32::try_from(d.device_index)) {
-        (0, Ok(0)) => Device::Cpu,
-        (0, _) => return Err(Error::invalid("device_index", d.device_index, "0 for JFA_DEVICE_TYPE_CPU")),
-        (1, Ok(index)) => Device::Cuda(index),
-        (1, _) => return Err(Error::invalid("device_index", d.device_index, "0 or more")),
-        (other, _) => return Err(Error::invalid("device_type", other, "a jfa_device_type (0 or 1)")),
-    };
+    let device = device(d.device_type, d.device_index)?;
     let dtype = dtype("dtype", d.dtype)?
         .ok_or_else(|| Error::invalid("dtype", "JFA_DTYPE_UNSPECIFIED", "set to the type of Q, K and V"))?;
     if device != Device::Cpu && dtype == Dtype::Fp32 {
@@ -249,7 +243,17 @@ fn problem(d: &jfa_plan_desc) -> Result<Problem> {
     })
 }
 
-fn dtype(name: &str, value: i32) -> Result<Option<Dtype>> {
+pub(super) fn device(kind: i32, index: i32) -> Result<Device> {
+    match (kind, u32::try_from(index)) {
+        (0, Ok(0)) => Ok(Device::Cpu),
+        (0, _) => Err(Error::invalid("device_index", index, "0 for JFA_DEVICE_TYPE_CPU")),
+        (1, Ok(index)) => Ok(Device::Cuda(index)),
+        (1, _) => Err(Error::invalid("device_index", index, "0 or more")),
+        (other, _) => Err(Error::invalid("device_type", other, "a jfa_device_type (0 or 1)")),
+    }
+}
+
+pub(super) fn dtype(name: &str, value: i32) -> Result<Option<Dtype>> {
     match value {
         0 => Ok(None),
         1 => Ok(Some(Dtype::Bf16)),

@@ -9,11 +9,13 @@ use crate::plan::{Backward, Batch, Forward, Info, Phase, Scheduler};
 use crate::problem::{Dtype, IndexType, Problem, Sequence};
 use crate::schedule::{BackwardSchedule, ForwardSchedule, Load, greedy_longest_first};
 use crate::workspace::Carver;
+pub(crate) use combine::combine;
 use scores::{BLOCK_M, BLOCK_N};
 use threads::Threads;
 use units::Wave;
 
 mod backward;
+mod combine;
 mod forward;
 mod matmul;
 mod offsets;

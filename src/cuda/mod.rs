@@ -1,6 +1,7 @@
 //! The CUDA backend: a device-side planner and the kernels of `kernels/`.
 
 mod backward;
+mod combine;
 mod driver;
 mod image;
 mod params;
@@ -9,6 +10,7 @@ mod tensor_map;
 
 use std::ffi::c_void;
 
+pub(crate) use combine::combine;
 use driver::{Buffer, Gpu, Kernel, Launch};
 use params::{ForwardParams, ForwardSchedule, Mask, PlanParams, UNBOUNDED};
 pub use params::{PlanState, Sequence};

@@ -176,7 +176,9 @@ fn machine_code(context: &Context) -> Result<Count> {
 fn simulated(context: &Context) -> Result<Count> {
     let tables = sim::Tables::build(context)?;
     let mut sum = Count::default();
-    for (seed, filter) in (1..).zip(["rejections/", "masks/", "numeric/", "random/", "rejections/", "masks/"]) {
+    for (seed, filter) in
+        (1..).zip(["rejections/", "masks/", "numeric/", "random/", "combine/", "rejections/", "masks/"])
+    {
         let shape = sim::Shape { seed, device: "h200", multiprocessors: 4, random: 30 };
         let (text, result) = context.run_and_read(&mut tables.command(context, shape, filter))?;
         let count = finish(plain_count(&text), result)?;
