@@ -5,6 +5,7 @@
 mod common;
 
 use common::{launch, matrix_map, no_map, source, threads};
+use cudasim::error::Kind;
 use cudasim::harness::Shape;
 
 fn words(values: impl IntoIterator<Item = u32>) -> Vec<u8> {
@@ -259,26 +260,52 @@ fn shuffles() {
     }
 }
 
+/// Two CTAs write a word each and count themselves; the last one reads both words.
+fn last_one(count: &str) -> String {
+    format!(
+        "mov.u32 %r1, %ctaid.x;
+        setp.ne.u32 %p1, %r31, 0;
+        @%p1 bra done;
+        mul.wide.u32 %d1, %r1, 4;
+        add.u64 %d1, %d31, %d1;
+        st.global.u32 [%d1+8], 7;
+        {count}
+        setp.eq.u32 %p2, %r2, 0;
+        @%p2 bra done;
+        ld.global.v2.u32 {{%r3, %r4}}, [%d31+8];
+        add.u32 %r3, %r3, %r4;
+        st.global.u32 [%d31+4], %r3;
+        done:"
+    )
+}
+
+#[test]
+fn atomics_order_ctas() {
+    let count = "membar.gl;\natom.global.add.u32 %r2, [%d31], 1;";
+    check(&last_one(count), ctas(2, 32), &[0; 16], &words([0, 0]), no_map, &words([2, 14, 7, 7]));
+    // A flag instead of a counter: the second CTA waits for the first.
+    let flag = "mov.u32 %r2, %r1;
+        setp.ne.u32 %p3, %r1, 0;
+        @%p3 bra wait;
+        st.release.gpu.global.u32 [%d31], 1;
+        bra done;
+        wait: ld.acquire.gpu.global.u32 %r5, [%d31];
+        setp.eq.u32 %p4, %r5, 0;
+        @%p4 bra wait;";
+    check(&last_one(flag), ctas(2, 32), &[0; 16], &words([0, 0]), no_map, &words([1, 14, 7, 7]));
+}
+
 /// An atomic whose result nobody reads tells a CTA nothing of what others did.
 #[test]
 fn only_results_order_ctas() {
-    let kernel = |atomic: &str, read: &str| {
-        let text = format!(
-            "mov.u32 %r1, %ctaid.x;
-            setp.ne.u32 %p1, %r31, 0;
-            @%p1 bra done;
-            st.global.u32 [%d31+8], %r1;
-            {atomic} [%d31], 1;
-            {read}
-            done:"
-        );
-        let run = |seed| {
+    for count in
+        ["red.global.add.u32 [%d31], 1;\nmov.u32 %r2, %r1;", "atom.global.add.u32 %r6, [%d31], 1;\nmov.u32 %r2, %r1;"]
+    {
+        let text = source(&last_one(count), "sm_90a", false);
+        for seed in 0..12 {
             let shape = Shape { seed, ..ctas(2, 32) };
-            launch(&source(&text, "sm_90a", false), shape, &[0; 16], (&words([0, 0]), 12), no_map)
-        };
-        (0..12).filter(|&seed| run(seed).is_err()).count()
-    };
-    assert_eq!(kernel("red.global.add.u32", ""), 12);
-    assert_eq!(kernel("atom.global.add.u32 %r2,", ""), 12);
-    assert_eq!(kernel("atom.global.add.u32 %r2,", "st.shared.u32 [%r29], %r2;"), 0, "the order is not followed then");
+            let fault = launch(&text, shape, &[0; 16], (&words([0, 0]), 16), no_map).unwrap_err();
+            assert!(matches!(fault.kind, Kind::Race | Kind::Uninitialised), "seed {seed}: {fault}");
+        }
+    }
 }

@@ -82,6 +82,9 @@ impl Machine<'_> {
             }
             Place::Global(address) => {
                 aligned(address, bytes)?;
+                if strong {
+                    self.synchronise(cluster, warp, lane, address, Intent::Read);
+                }
                 self.note_global(cluster, address, out.len(), Intent::Read, warp.who(lane, strong))?;
                 let (allocation, start) = self.memory.range(address, out.len())?;
                 allocation.check_written(start, out.len())?;
@@ -125,6 +128,9 @@ impl Machine<'_> {
             Place::Global(address) => {
                 aligned(address, bytes)?;
                 self.note_global(cluster, address, data.len(), Intent::Write, warp.who(lane, strong))?;
+                if strong {
+                    self.synchronise(cluster, warp, lane, address, Intent::Write);
+                }
                 self.memory.write(address, data)?;
                 self.count(warp).global_written += u64::from(bytes);
             }

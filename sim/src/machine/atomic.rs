@@ -40,6 +40,10 @@ impl Machine<'_> {
                         let address = address + (element * bytes) as u64;
                         let who = warp.who(lane as u32, true);
                         self.note_global(cluster, address, bytes, intent, who).map_err(fail)?;
+                        // Sums of gradients and the like are nobody's flags, and there are many of them.
+                        if op.returns || !op.op.is_float() {
+                            self.synchronise(cluster, warp, lane as u32, address, intent);
+                        }
                         let (allocation, start) = self.memory.range(address, bytes).map_err(fail)?;
                         allocation.check_written(start, bytes).map_err(fail)?;
                         old[..bytes].copy_from_slice(&allocation.bytes[start..start + bytes]);

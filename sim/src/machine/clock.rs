@@ -151,18 +151,42 @@ pub struct Knowledge {
     pub all: Clock,
     /// Generic accesses that the async proxy may follow.
     pub fenced: Clock,
+    /// What is known of other clusters, by their numbers; ascending.
+    pub far: Vec<(u32, Clock)>,
 }
 
 impl Knowledge {
     pub fn join(&mut self, other: &Knowledge) {
         self.all.join(&other.all);
         self.fenced.join(&other.fenced);
+        other.far.iter().for_each(|(cluster, clock)| self.learn(*cluster, clock));
     }
 
     /// Keeps what both know.
     pub fn meet(&mut self, other: &Knowledge) {
         self.all.meet(&other.all);
         self.fenced.meet(&other.fenced);
+        self.far.retain_mut(|(cluster, clock)| match other.of(*cluster) {
+            Some(known) => {
+                clock.meet(known);
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// What is known of another cluster.
+    pub fn of(&self, cluster: u32) -> Option<&Clock> {
+        let at = self.far.binary_search_by_key(&cluster, |(own, _)| *own).ok()?;
+        Some(&self.far[at].1)
+    }
+
+    /// Adds what is known of another cluster.
+    pub fn learn(&mut self, cluster: u32, clock: &Clock) {
+        match self.far.binary_search_by_key(&cluster, |(own, _)| *own) {
+            Ok(at) => self.far[at].1.join(clock),
+            Err(at) => self.far.insert(at, (cluster, clock.clone())),
+        }
     }
 }
 

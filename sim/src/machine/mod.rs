@@ -91,8 +91,8 @@ pub struct Machine<'m> {
     pub counters: Counters,
     /// Identity of the next asynchronous operation.
     pub operations: u64,
-    /// Some access to global memory synchronised clusters in a way that is not tracked.
-    pub global_order: bool,
+    /// What has been released through global memory.
+    pub released: trace::Released,
     /// Clusters that have not started.
     pub waiting: Clusters,
 }
@@ -117,7 +117,7 @@ fn run_on(launch: &Launch, memory: &mut Global, seed: u64) -> Result<Counters> {
         progress: 0,
         counters: Counters::default(),
         operations: 0,
-        global_order: false,
+        released: Default::default(),
         waiting: Clusters::new(launch.grid, launch.cluster)?,
     };
     let limit = (launch.multiprocessors / launch.cluster_size()).max(1) as usize;

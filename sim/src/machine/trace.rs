@@ -1,9 +1,12 @@
 //! Races on global memory within a launch.
 
+use std::collections::HashMap;
+
 use super::Machine;
+use super::clock::{Clock, Knowledge};
 use super::global::Access;
 use super::shared::{Proxy, Who};
-use super::state::Cluster;
+use super::state::{Cluster, Warp};
 use crate::error::{Fault, Kind, Result};
 
 /// What an access does to memory.
@@ -28,7 +31,34 @@ impl Intent {
     }
 }
 
+/// What strong writes to an address of global memory have released, by cluster.
+pub type Released = HashMap<u64, Vec<(u32, Clock)>>;
+
 impl Machine<'_> {
+    /// Strong accesses of a lane to global memory order clusters: each write counts as a release, each read as an
+    /// acquire, whatever fences there are, so that a missing one goes unnoticed but no race is invented.
+    pub fn synchronise(&mut self, cluster: &Cluster, warp: &mut Warp, lane: u32, address: u64, intent: Intent) {
+        if intent.observes()
+            && let Some(released) = self.released.get(&address)
+        {
+            for (number, clock) in released {
+                match *number == cluster.number {
+                    true => warp.knows.all.join(clock),
+                    false => warp.knows.learn(*number, clock),
+                }
+            }
+        }
+        if intent.writes() {
+            let behind = warp.behind(1 << lane);
+            let mut known =
+                Knowledge { far: self.released.remove(&address).unwrap_or_default(), ..Knowledge::default() };
+            known.learn(cluster.number, &behind.all);
+            behind.far.iter().for_each(|(number, clock)| known.learn(*number, clock));
+            self.released.insert(address, known.far);
+            warp.advance();
+        }
+    }
+
     /// Reports two accesses to global memory in one launch that nothing orders.
     pub fn note_global(
         &mut self,
@@ -38,11 +68,10 @@ impl Machine<'_> {
         intent: Intent,
         who: Who,
     ) -> Result<()> {
-        self.global_order |= who.atomic && intent.observes() && who.proxy == Proxy::Generic;
         if intent.writes() {
             self.progress = self.time;
         }
-        let (launch, order) = (self.launch.number, self.global_order);
+        let launch = self.launch.number;
         let asynchronous = who.proxy == Proxy::Async;
         let (allocation, start) = self.memory.range(address, bytes)?;
         // Most loads of the async proxy are of inputs that nothing writes: they leave no traces before there are any.
@@ -65,7 +94,7 @@ impl Machine<'_> {
                     && !(other.atomic && atomic)
                     && match near(other) {
                         true => !other.epoch.same_thread(epoch) && !who.knows.all.covers(other.epoch),
-                        false => !order,
+                        false => !who.knows.of(other.cluster).is_some_and(|known| known.covers(other.epoch)),
                     }
             };
             let other = match () {

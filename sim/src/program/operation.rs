@@ -53,6 +53,13 @@ pub enum AtomicOp {
     Decrement,
 }
 
+impl AtomicOp {
+    /// Whether it adds floating-point values.
+    pub fn is_float(self) -> bool {
+        matches!(self, AtomicOp::AddF32 | AtomicOp::AddF64 | AtomicOp::AddF16 | AtomicOp::AddBf16)
+    }
+}
+
 /// `atom`, or `red` with its elements.
 #[derive(Clone, Debug)]
 pub struct Atomic {
