@@ -13,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include "errors.hpp"
 #include "plans.hpp"
 #include "tensors.hpp"
 
@@ -21,24 +22,6 @@ namespace {
 
 using torch::headeronly::ScalarType;
 using torch::stable::accelerator::DeviceGuard;
-
-/// Calls `body` with jfa's errors turned into those that Python tells apart: ValueError for what the caller can mend.
-template <typename Body>
-auto translating_errors(Body body) {
-  try {
-    return body();
-  } catch (const jfa::Error& error) {
-    const std::string text = std::string("jfa: ") + error.what();
-    switch (error.status()) {
-      case JFA_STATUS_INVALID_ARGUMENT:
-      case JFA_STATUS_INVALID_OFFSETS:
-      case JFA_STATUS_MISALIGNED:
-        throw std::invalid_argument(text);
-      default:
-        throw std::runtime_error(text);
-    }
-  }
-}
 
 /// The arguments that forward and backward have in common, checked.
 struct Call {

@@ -32,10 +32,6 @@ std::string name_of(const Tensor& tensor) {
   }
 }
 
-bool same_device(const Tensor& a, const Tensor& b) {
-  return a.is_cuda() == b.is_cuda() && a.is_cpu() == b.is_cpu() && a.get_device_index() == b.get_device_index();
-}
-
 /// The strides of rows and heads, or nothing if jfa cannot read the tensor in place.
 std::optional<jfa_const_tensor> in_place(const Tensor& tensor) {
   const std::int64_t dims = tensor.dim();
@@ -67,6 +63,11 @@ std::optional<jfa_const_tensor> in_place(const Tensor& tensor) {
 
 void refuse(const char* argument, const std::string& rule) {
   throw std::invalid_argument(std::string("jfa: ") + argument + ": " + rule);
+}
+
+bool on_device_of(const Tensor& tensor, const Tensor& other) {
+  return tensor.is_cuda() == other.is_cuda() && tensor.is_cpu() == other.is_cpu() &&
+         tensor.get_device_index() == other.get_device_index();
 }
 
 std::int32_t dtype_of(const char* argument, const Tensor& tensor) {
@@ -106,7 +107,7 @@ void check_rows(const char* argument, const Tensor& tensor) {
 }
 
 void check_like_q(const char* argument, const Tensor& tensor, const Tensor& q) {
-  if (!same_device(tensor, q)) {
+  if (!on_device_of(tensor, q)) {
     refuse(argument, "must be on the device of q");
   }
   if (tensor.scalar_type() != q.scalar_type()) {
@@ -116,7 +117,7 @@ void check_like_q(const char* argument, const Tensor& tensor, const Tensor& q) {
 
 void check_vector(const char* argument, const Tensor& tensor, std::int64_t size, const Tensor& q,
                   const Tensor& offsets) {
-  if (!same_device(tensor, q)) {
+  if (!on_device_of(tensor, q)) {
     refuse(argument, "must be on the device of q");
   }
   index_type_of(argument, tensor);

@@ -17,6 +17,9 @@ using torch::stable::Tensor;
 /// Throws std::invalid_argument, a ValueError in Python: "jfa: <argument>: <rule>".
 [[noreturn]] void refuse(const char* argument, const std::string& rule);
 
+/// Whether both lie on the same device.
+bool on_device_of(const Tensor& tensor, const Tensor& other);
+
 /// The jfa_dtype of a tensor, which `argument` names. Refuses types that the tensor's device does not offer.
 std::int32_t dtype_of(const char* argument, const Tensor& tensor);
 

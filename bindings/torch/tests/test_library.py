@@ -30,7 +30,7 @@ def test_only_the_stable_abi_is_used():
 
 
 def test_every_operator_is_registered():
-    for name in ("forward", "backward"):
+    for name in ("forward", "backward", "combine"):
         for key in ("CPU", "CUDA", "Autograd", "AutocastCPU", "AutocastCUDA"):
             if name == "forward" or not key.startswith("Auto"):
                 assert torch._C._dispatch_has_kernel_for_dispatch_key(f"jfa::{name}", key), (name, key)

@@ -59,15 +59,60 @@ def attention(
     What the offsets hold is checked on the CPU; on CUDA, where nothing waits for the GPU, wrong ones leave undefined
     results, and `Plan.check` tells.
     """
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"jfa: {name}: must be a tensor, but is {type(tensor).__name__}")
+    check_tensors(q, k, v)
     nested_q = None
     if k.is_nested or v.is_nested or q.is_nested:
         nested_q = q if q.is_nested else None
         q, k, v, kv_offsets, q_offsets, kv_lengths, max_seqlen_q, max_seqlen_kv = _unpack(
             q, k, v, kv_offsets, q_offsets, kv_lengths, max_seqlen_q, max_seqlen_kv
         )
+    inputs = operator_inputs(
+        q,
+        k,
+        v,
+        kv_offsets,
+        q_offsets,
+        kv_lengths,
+        max_seqlen_kv,
+        max_seqlen_q,
+        window,
+        causal,
+        alignment,
+        scale,
+        deterministic,
+        no_gaps,
+        plan,
+    )
+    o, lse = torch.ops.jfa.forward.default(*inputs)
+    if nested_q is not None:
+        o = torch.nested.nested_tensor_from_jagged(o, nested_q.offsets())
+    return (o, lse) if return_lse else o
+
+
+def check_tensors(q, k, v):
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"jfa: {name}: must be a tensor, but is {type(tensor).__name__}")
+
+
+def operator_inputs(
+    q,
+    k,
+    v,
+    kv_offsets,
+    q_offsets,
+    kv_lengths,
+    max_seqlen_kv,
+    max_seqlen_q,
+    window=None,
+    causal=False,
+    alignment="top_left",
+    scale=None,
+    deterministic=False,
+    no_gaps=False,
+    plan=None,
+):
+    """The arguments of the operator `jfa::forward`, from those of `attention`, which are checked."""
     for name, vector in (("kv_offsets", kv_offsets), ("q_offsets", q_offsets), ("kv_lengths", kv_lengths)):
         if vector is None and name != "kv_offsets":
             continue
@@ -91,7 +136,7 @@ def attention(
     plan = current_plan() if plan is None else plan
     if plan is not None and not torch.compiler.is_compiling():
         plan._refuse_changed()
-    o, lse = torch.ops.jfa.forward.default(
+    return (
         q,
         k,
         v,
@@ -108,9 +153,6 @@ def attention(
         no_gaps,
         0 if plan is None else plan._id,
     )
-    if nested_q is not None:
-        o = torch.nested.nested_tensor_from_jagged(o, nested_q.offsets())
-    return (o, lse) if return_lse else o
 
 
 def _length(name, value, meaning):
