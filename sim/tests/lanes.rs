@@ -141,3 +141,45 @@ fn exchange_through_global_memory() {
         ld.global.u32 %r4, [%d2];";
     check(&case(threads(32), text), &[Kind::Race]);
 }
+
+/// What one lane has waited for, the others learn when they meet it.
+#[test]
+fn wait_of_one_lane() {
+    let text = "setp.ne.u32 %p1, %r31, 0;
+        @%p1 bra ready;
+        mbarrier.init.shared::cta.b64 [%r28], 1;
+        fence.mbarrier_init.release.cluster;
+        mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r28], 128;
+        cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r29], [%d30], 128, [%r28];
+        wait: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r28], 0;
+        @!%p2 bra wait;
+        ready:
+        ~bar.warp.sync -1;
+        shl.b32 %r1, %r31, 2;
+        add.u32 %r2, %r29, %r1;
+        ld.shared.u32 %r4, [%r2];
+        +bar.warp.sync -1;
+        +setp.eq.u32 %p3, %r31, 0;
+        +last: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r28], 0;
+        +@!%p2 bra last;";
+    check(&case(threads(32), text), &[Kind::Race, Kind::Uninitialised]);
+}
+
+/// The buffer of a bulk copy is free for the lane that has waited; the others must meet it.
+#[test]
+fn buffer_is_free_for_the_lane_that_waited() {
+    let text = "shl.b32 %r1, %r31, 4;
+        add.u32 %r2, %r29, %r1;
+        setp.ne.u32 %p1, %r31, 0;
+        st.shared.v4.u32 [%r2], {%r31, %r31, %r31, %r31};
+        fence.proxy.async.shared::cta;
+        bar.warp.sync -1;
+        @%p1 bra done;
+        cp.async.bulk.global.shared::cta.bulk_group [%d31], [%r29], 512;
+        cp.async.bulk.commit_group;
+        cp.async.bulk.wait_group.read 0;
+        done:
+        ~bar.warp.sync -1;
+        st.shared.v4.u32 [%r2], {%r30, %r30, %r30, %r30};";
+    check(&case(threads(32), text), &[Kind::Race]);
+}

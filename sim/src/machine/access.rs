@@ -2,6 +2,7 @@
 
 use super::address::{Place, aligned, in_lane};
 use super::banks::conflicts;
+use super::clock::WHOLE;
 use super::registers::lanes;
 use super::shared::{Proxy, Who};
 use super::state::{Cluster, Cta, Warp};
@@ -44,7 +45,8 @@ impl Cta {
 impl Warp {
     /// This lane, or several of them, as who accesses memory.
     pub fn who(&self, lane: u32, atomic: bool) -> Who<'_> {
-        Who { epoch: self.epoch(lane), knows: &self.knows, proxy: Proxy::Generic, atomic, swizzle: 0 }
+        let lanes = if lane < WHOLE { 1 << lane } else { u32::MAX };
+        Who { epoch: self.epoch(lane), knows: self.known_to(lanes), proxy: Proxy::Generic, atomic, swizzle: 0 }
     }
 
     /// The lane's bytes of local memory.
@@ -63,7 +65,7 @@ impl Machine<'_> {
         self.counters.of(warp.index)
     }
 
-    /// Reads what a lane names; `lane` may be [`super::clock::WHOLE`] for an access of the whole warp.
+    /// Reads what a lane names; `lane` may be [`WHOLE`] for an access of the whole warp.
     pub fn read(
         &mut self,
         cluster: &mut Cluster,

@@ -71,7 +71,7 @@ impl Machine<'_> {
             Op::ClusterWait => match warp.cluster_token {
                 None => misuse("a wait at the cluster barrier without an arrival".into()),
                 Some(token) if token < cluster.barrier.generation => {
-                    warp.knows.join(&cluster.barrier.released);
+                    warp.learn(mask, &cluster.barrier.released);
                     warp.cluster_token = None;
                     Ok(Flow::Next)
                 }
@@ -163,7 +163,7 @@ impl Machine<'_> {
             let (arrived, needed) = (barrier.arrived, barrier.needed);
             return Ok(Flow::Wait(Wait::Barrier { id, arrived, needed }));
         }
-        warp.knows.join(&barrier.released);
+        warp.learn(mask, &barrier.released);
         let result = barrier.result;
         if let Some((mode, d, _)) = reduce {
             match mode {

@@ -251,7 +251,7 @@ impl Machine<'_> {
             }
             covered = covered.max(last);
         }
-        warp.knows.all.raise(warp.bulk_agent, covered);
+        warp.raise(mask, warp.bulk_agent, covered);
         Ok(Flow::Next)
     }
 

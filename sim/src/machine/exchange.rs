@@ -34,11 +34,7 @@ impl Machine<'_> {
         }
         let mut out: Lanes = [0; 32];
         match op {
-            Op::WarpSync { .. } if warp.live & !mask == 0 => warp.meet(),
-            Op::WarpSync { .. } => {
-                warp.knows.all.share(warp.agent, mask, warp.clock);
-                warp.advance();
-            }
+            Op::WarpSync { .. } => warp.meet(mask),
             Op::Shuffle { mode, d, p, s, b, c, .. } => {
                 let (known, value) = (warp.having(*s, mask)?, warp.registers[*s as usize]);
                 let (b, c) = (warp.get(*b, mask)?, warp.get(*c, mask)?);

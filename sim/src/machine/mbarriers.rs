@@ -26,7 +26,8 @@ impl Machine<'_> {
 
     /// Whoever uses an object must know of its initialisation.
     pub fn knows_init(&self, cluster: &Cluster, cta: usize, offset: u32, warp: &Warp, lane: usize) -> Result<()> {
-        let unknown = |init: Epoch| !init.same_thread(warp.epoch(lane as u32)) && !warp.knows.all.covers(init);
+        let unknown =
+            |init: Epoch| !init.same_thread(warp.epoch(lane as u32)) && !warp.known_to(1 << lane).all.covers(init);
         match cluster.ctas[cta].clocks.get(&offset) {
             Some(clock) if unknown(clock.init) => Fault::err(
                 Kind::Race,
@@ -119,6 +120,8 @@ impl Machine<'_> {
         if let MbarrierOp::Wait { done, parity, operand, suspend } = op {
             let operands = *warp.get(*operand, mask)?;
             let (mut results, mut first) = (0, None);
+            // Lanes that have seen their phase end, mostly all of them at one object.
+            let mut seen: Vec<((usize, u32), u32)> = Vec::new();
             for lane in lanes(mask) {
                 let (cta, offset) = at(self, cluster, lane)?;
                 if cta != warp.cta {
@@ -132,11 +135,17 @@ impl Machine<'_> {
                 };
                 if ready {
                     results |= 1 << lane;
-                    if let Some(clock) = cluster.ctas[cta].clocks.get(&offset) {
-                        warp.knows.join(&clock.released);
+                    match seen.iter_mut().find(|(object, _)| *object == (cta, offset)) {
+                        Some((_, lanes)) => *lanes |= 1 << lane,
+                        None => seen.push(((cta, offset), 1 << lane)),
                     }
                 } else {
                     first.get_or_insert((cta as u32, offset, parity.then_some(operands[lane] as u32)));
+                }
+            }
+            for ((cta, offset), lanes) in seen {
+                if let Some(clock) = cluster.ctas[cta].clocks.get(&offset) {
+                    warp.learn(lanes, &clock.released);
                 }
             }
             if let Some((cta, offset, parity)) = first {

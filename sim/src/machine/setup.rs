@@ -105,6 +105,7 @@ impl Machine<'_> {
             tensor_agent: agents[3],
             tensor_count: 0,
             knows: Knowledge::default(),
+            solo: None,
             instructions: 0,
             fenced_at: None,
             wgmma_issued: 0,

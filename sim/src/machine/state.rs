@@ -87,6 +87,8 @@ pub struct Warp {
     pub tensor_agent: Agent,
     pub tensor_count: u32,
     pub knows: Knowledge,
+    /// Lanes that have waited for something without the others, and what they know.
+    pub solo: Option<Box<(u32, Knowledge)>>,
     pub instructions: u32,
     /// `instructions` at the last wgmma.fence.
     pub fenced_at: Option<u32>,
@@ -123,17 +125,63 @@ impl Warp {
         self.clock += 1;
     }
 
-    /// All that these lanes may count on.
+    /// What these lanes know, each of them.
+    pub fn known_to(&self, lanes: u32) -> &Knowledge {
+        match &self.solo {
+            Some(solo) if lanes & !solo.0 == 0 => &solo.1,
+            _ => &self.knows,
+        }
+    }
+
+    /// These lanes have waited for something.
+    pub fn learn(&mut self, lanes: u32, what: &Knowledge) {
+        if self.live & !lanes == 0 {
+            self.knows.join(what);
+            if let Some(solo) = &mut self.solo {
+                solo.1.join(what);
+            }
+            return;
+        }
+        if self.solo.as_ref().is_some_and(|solo| solo.0 != lanes) {
+            // Several groups of lanes are not told apart.
+            self.unite();
+        }
+        let solo = self.solo.get_or_insert_with(|| Box::new((lanes, self.knows.clone())));
+        solo.1.join(what);
+    }
+
+    /// These lanes know what an agent did until `clock`.
+    pub fn raise(&mut self, lanes: u32, agent: Agent, clock: u32) {
+        let mut what = Knowledge::default();
+        what.all.raise(agent, clock);
+        self.learn(lanes, &what);
+    }
+
+    /// All lanes know what some of them know.
+    fn unite(&mut self) {
+        if let Some(solo) = self.solo.take() {
+            self.knows.join(&solo.1);
+        }
+    }
+
+    /// All that one or another of these lanes may count on.
     pub fn behind(&self, lanes: u32) -> Knowledge {
-        let mut knows = self.knows.clone();
+        let mut knows = self.best(lanes).clone();
         self.add_own(lanes, &mut knows);
         knows
     }
 
     /// Hands all that these lanes may count on to whoever learns of `knows`.
     pub fn release(&self, lanes: u32, knows: &mut Knowledge) {
-        knows.join(&self.knows);
+        knows.join(self.best(lanes));
         self.add_own(lanes, knows);
+    }
+
+    fn best(&self, lanes: u32) -> &Knowledge {
+        match &self.solo {
+            Some(solo) if lanes & solo.0 != 0 => &solo.1,
+            _ => &self.knows,
+        }
     }
 
     fn add_own(&self, lanes: u32, knows: &mut Knowledge) {
@@ -141,9 +189,11 @@ impl Warp {
         knows.all.share(self.agent, lanes, self.clock);
     }
 
-    /// The lanes meet: each knows from here on what the others did.
-    pub fn meet(&mut self) {
-        self.knows.all.raise(self.agent, self.clock);
+    /// These lanes meet: each knows from here on what the others did and know.
+    pub fn meet(&mut self, lanes: u32) {
+        self.unite();
+        let lanes = if self.live & !lanes == 0 { u32::MAX } else { lanes };
+        self.knows.all.share(self.agent, lanes, self.clock);
         self.advance();
     }
 
@@ -151,6 +201,9 @@ impl Warp {
     pub fn fence(&mut self, lanes: u32) {
         let behind = self.behind(lanes).all;
         self.knows.fenced.join(&behind);
+        if let Some(solo) = &mut self.solo {
+            solo.1.fenced.join(&behind);
+        }
         self.advance();
     }
 }

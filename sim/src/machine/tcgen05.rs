@@ -149,7 +149,7 @@ impl Machine<'_> {
 
     /// `tcgen05.wait`: the warp's loads, or its stores, are done. Both are counted as one agent.
     pub fn tensor_wait(&mut self, warp: &mut Warp, load: bool) {
-        warp.knows.all.raise(warp.access_agent, warp.access_count);
+        warp.raise(u32::MAX, warp.access_agent, warp.access_count);
         if load {
             for slot in std::mem::take(&mut warp.busy_list) {
                 (warp.busy[slot as usize], warp.valid[slot as usize]) = (0, u32::MAX);

@@ -79,7 +79,8 @@ impl Machine<'_> {
                 if warpgroup.queue.iter().any(|issued| issued.group <= last) {
                     return Ok(Flow::Wait(Wait::Wgmma { pending: *pending }));
                 }
-                warp.knows.all.raise(warpgroup.agent, last);
+                let agent = warpgroup.agent;
+                warp.raise(mask, agent, last);
                 let (busy, valid) = (&mut warp.busy, &mut warp.valid);
                 warp.busy_list.retain(|&slot| {
                     let free = busy[slot as usize] / 2 <= last;

@@ -41,12 +41,14 @@ impl Machine<'_> {
         if intent.observes()
             && let Some(released) = self.released.get(&address)
         {
+            let mut what = Knowledge::default();
             for (number, clock) in released {
                 match *number == cluster.number {
-                    true => warp.knows.all.join(clock),
-                    false => warp.knows.learn(*number, clock),
+                    true => what.all.join(clock),
+                    false => what.learn(*number, clock),
                 }
             }
+            warp.learn(1 << lane, &what);
         }
         if intent.writes() {
             let behind = warp.behind(1 << lane);
