@@ -6,6 +6,7 @@ import torch
 
 DTYPES = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 3}
 BROADCAST_Q, DETERMINISTIC = 1, 2
+ACCUMULATE_GRAD_Q, ACCUMULATE_GRAD_K, ACCUMULATE_GRAD_V = 1, 2, 4
 
 
 class Tensor(ctypes.Structure):
@@ -64,6 +65,7 @@ class BackwardArgs(Sized):
         + [("lse", ctypes.c_void_p)]
         + [(name, Tensor) for name in ("grad_q", "grad_k", "grad_v")]
         + [("workspace", ctypes.c_void_p), ("workspace_size", ctypes.c_size_t)]
+        + [("accumulate", ctypes.c_uint32), ("reserved", ctypes.c_uint32)]
     )
 
 

@@ -71,6 +71,35 @@ static void compare_all(const char* name, const problem* p) {
   reference_free(&r);
 }
 
+/* Once more, onto gradients that hold those of the first call: each that is accumulated doubles, exactly. */
+static void accumulate(const char* name, const problem* p, const jfa_plan* plan, jfa_backward_args args) {
+  const uint32_t bits[] = {JFA_ACCUMULATE_GRAD_Q, JFA_ACCUMULATE_GRAD_K, JFA_ACCUMULATE_GRAD_V};
+  const size_t sizes[] = {problem_elements_q(p), problem_elements_kv(p), problem_elements_kv(p)};
+  float* const grads[] = {p->grad_q, p->grad_k, p->grad_v};
+  for (args.accumulate = 1; args.accumulate < 8; args.accumulate++) {
+    float* before[3];
+    for (int i = 0; i < 3; i++) {
+      before[i] = problem_memory(sizes[i] * sizeof(float));
+      memcpy(before[i], grads[i], sizes[i] * sizeof(float));
+    }
+    CHECK_OK(jfa_backward(plan, &args, NULL));
+    for (int i = 0; i < 3; i++) {
+      const float factor = (args.accumulate & bits[i]) != 0 ? 2 : 1;
+      int right = 1;
+      for (size_t at = 0; at < sizes[i]; at++) {
+        right = right && (problem_is_unwritten(before[i][at]) ? problem_is_unwritten(grads[i][at])
+                                                              : grads[i][at] == factor * before[i][at]);
+      }
+      if (!right) {
+        fprintf(stderr, "%s: accumulate %u, gradient %d\n", name, args.accumulate, i);
+      }
+      CHECK(right);
+      memcpy(grads[i], before[i], sizes[i] * sizeof(float));
+      free(before[i]);
+    }
+  }
+}
+
 /* Forward and backward of one problem. `batch` is the problem's own, or the same offsets in another type. */
 static void run(const char* name, problem* p, const jfa_batch* batch) {
   jfa_plan* plan = NULL;
@@ -100,6 +129,7 @@ static void run(const char* name, problem* p, const jfa_batch* batch) {
   CHECK_OK(jfa_backward(plan, &backward_args, NULL));
   CHECK(memcmp(o, p->o, bytes) == 0);
   CHECK(memcmp(grad_k, p->grad_k, bytes_kv) == 0);
+  accumulate(name, p, plan, backward_args);
 
   free(o);
   free(grad_k);

@@ -88,6 +88,10 @@ static void backward(void) {
   REFUSE_BACKWARD(a.grad_v.data = p.grad_k + DIM, invalid, "grad_k overlaps grad_v");
   REFUSE_BACKWARD(a.lse = p.grad_q, invalid, "grad_q overlaps lse");
   REFUSE_BACKWARD(a.grad_k.row_stride = DIM, invalid, "grad_k has row_stride 16", "rows overlap");
+
+  REFUSE_BACKWARD(a.accumulate = 8, invalid, "accumulate is 0x8", "JFA_ACCUMULATE_GRAD_V");
+  REFUSE_BACKWARD(a.accumulate = JFA_ACCUMULATE_GRAD_Q | UINT32_C(0x80000000), invalid, "accumulate is 0x80000001");
+  REFUSE_BACKWARD(a.reserved = 1, invalid, "reserved is 1");
 }
 
 /* The workspace is checked only if the device needs one. */

@@ -1,5 +1,6 @@
 /* Start values of the structs, and what becomes of a struct_size that is not that of this version. */
 #include <jfa/jfa.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,9 +40,10 @@ static jfa_status call_update(const grown* g) { return jfa_plan_update(plan, &g-
 static jfa_status call_forward(const grown* g) { return jfa_forward(plan, &g->u.forward, NULL); }
 static jfa_status call_backward(const grown* g) { return jfa_backward(plan, &g->u.backward, NULL); }
 
-/* Passes the `size` bytes of `good` with every kind of struct_size. */
-static void sizes(const char* name, jfa_status (*call)(const grown*), const void* good, size_t size) {
-  const size_t truncated[] = {0, 1, 8, size / 2, size - 8, size - 1};
+/* Passes the `size` bytes of `good` with every kind of struct_size; the first version had `first_size`. */
+static void sizes(const char* name, jfa_status (*call)(const grown*), const void* good, size_t size,
+                  size_t first_size) {
+  const size_t truncated[] = {0, 1, 8, first_size / 2, first_size - 8, first_size - 1};
   grown g;
   memset(&g, 0, sizeof(g));
   memcpy(&g, good, size);
@@ -51,6 +53,12 @@ static void sizes(const char* name, jfa_status (*call)(const grown*), const void
   }
   g.u.struct_size = SIZE_MAX;
   CHECK_ERROR(call(&g), JFA_STATUS_STRUCT_SIZE, name, "struct_size", "sizeof");
+
+  /* An earlier version's struct ends before the newer fields, which then have their start values. */
+  memset(g.u.bytes + first_size, 0xff, size - first_size);
+  g.u.struct_size = first_size;
+  CHECK_OK(call(&g));
+  memcpy(&g, good, size);
 
   /* A later version's struct is fine as long as its new fields are unset. */
   g.u.struct_size = size + LATER;
@@ -124,6 +132,7 @@ static void start_values(void) {
   CHECK(TENSOR_IS_EMPTY(a.grad_o) && TENSOR_IS_EMPTY(a.grad_q));
   CHECK(TENSOR_IS_EMPTY(a.grad_k) && TENSOR_IS_EMPTY(a.grad_v));
   CHECK(a.lse == NULL && a.workspace == NULL && a.workspace_size == 0);
+  CHECK(a.accumulate == 0 && a.reserved == 0);
 }
 
 int main(void) {
@@ -137,11 +146,11 @@ int main(void) {
   const jfa_forward_args forward = problem_forward_args(&p, memory, forward_size);
   const jfa_backward_args backward = problem_backward_args(&p, memory, backward_size);
 
-  sizes("jfa_plan_desc", call_create, &p.desc, sizeof(p.desc));
-  sizes("jfa_batch", call_update, &p.batch, sizeof(p.batch));
+  sizes("jfa_plan_desc", call_create, &p.desc, sizeof(p.desc), sizeof(p.desc));
+  sizes("jfa_batch", call_update, &p.batch, sizeof(p.batch), sizeof(p.batch));
   details_sizes();
-  sizes("jfa_forward_args", call_forward, &forward, sizeof(forward));
-  sizes("jfa_backward_args", call_backward, &backward, sizeof(backward));
+  sizes("jfa_forward_args", call_forward, &forward, sizeof(forward), sizeof(forward));
+  sizes("jfa_backward_args", call_backward, &backward, sizeof(backward), offsetof(jfa_backward_args, accumulate));
 
   free(memory);
   jfa_plan_destroy(plan);

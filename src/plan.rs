@@ -91,6 +91,26 @@ pub struct Backward {
     pub grad_k: Tensor,
     /// Gradient of the values.
     pub grad_v: Tensor,
+    /// Gradients that are added to what their tensors hold.
+    pub accumulate: Accumulate,
+}
+
+/// Which gradients are added to what their tensors hold; the others overwrite it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accumulate {
+    /// dQ.
+    pub grad_q: bool,
+    /// dK.
+    pub grad_k: bool,
+    /// dV.
+    pub grad_v: bool,
+}
+
+impl Accumulate {
+    /// As the bits of `kernels/attention/params.cuh`.
+    pub fn bits(self) -> i32 {
+        i32::from(self.grad_q) | i32::from(self.grad_k) << 1 | i32::from(self.grad_v) << 2
+    }
 }
 
 /// Caller's scratch memory.
@@ -333,7 +353,7 @@ impl Plan {
         let scratch = Span::contiguous("workspace", workspace.data, need, true);
         let [q, k, v, o, grad_o, grad_q, grad_k, grad_v] =
             self.check_operands(&tensors, &extent, [Some(lse), Some(scratch)])?;
-        let args = Backward { q, k, v, o, grad_o, lse: args.lse, grad_q, grad_k, grad_v };
+        let args = Backward { q, k, v, o, grad_o, grad_q, grad_k, grad_v, ..*args };
         // SAFETY: the caller's promise; spans, alignment and workspace are checked.
         unsafe {
             match &self.backend {

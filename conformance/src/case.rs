@@ -191,6 +191,8 @@ pub struct Case {
     pub broadcast: Option<usize>,
     /// JFA_DETERMINISTIC.
     pub deterministic: bool,
+    /// Bits of `jfa_backward_args.accumulate`.
+    pub accumulate: u32,
     /// `max_workers`.
     pub workers: i32,
     /// The plan's maxima are above the batch's sizes.
@@ -221,6 +223,7 @@ impl Case {
             scale: 0.0,
             broadcast: None,
             deterministic: false,
+            accumulate: 0,
             workers: 0,
             loose: true,
             lengths: lengths.to_vec(),

@@ -115,7 +115,7 @@ fn lse(case: &Case, reference: &Reference, got: &[f32], report: &mut Report) {
     }
 }
 
-/// Compares one tensor: exact zeros, each element, and the relative Frobenius error.
+/// Compares one tensor: rows to which nothing contributes, each element, and the relative Frobenius error.
 fn tensor(
     name: &'static str,
     got: &[f32],
@@ -129,9 +129,10 @@ fn tensor(
     let mut worst: (f64, usize) = (0.0, 0);
     for (piece, (got, expected)) in got.chunks(dim).zip(want.values.chunks(dim)).enumerate() {
         if want.zero[piece] {
-            if let Some(at) = got.iter().position(|&x| x != 0.0) {
+            if let Some(at) = got.iter().zip(expected).position(|(&x, &y)| f64::from(x) != y) {
                 let written = if got[at].to_bits() | 0xffff == u32::MAX { " (never written)" } else { "" };
-                report.fail(format!("{name} of used row-head {piece} is {}{written}, not exactly 0", got[at]));
+                let (got, want) = (got[at], expected[at]);
+                report.fail(format!("{name} of used row-head {piece} is {got}{written}, not exactly {want}"));
                 report.error(name, f64::INFINITY);
                 return;
             }

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use jfa::capi::{self, jfa_backward_args, jfa_batch, jfa_forward_args, jfa_plan, jfa_plan_desc, jfa_plan_details};
-use jfa::capi::{jfa_stream, jfa_tensor};
+use jfa::capi::{jfa_combine_args, jfa_stream, jfa_tensor};
 
 use crate::api::Api;
 use crate::case::{Array, Case, Expect, Name};
@@ -48,6 +48,11 @@ unsafe extern "C" fn backward(plan: *const jfa_plan, args: *const jfa_backward_a
     unsafe { capi::jfa_backward(plan, args, stream) as i32 }
 }
 
+unsafe extern "C" fn combine(args: *const jfa_combine_args, stream: jfa_stream) -> i32 {
+    // SAFETY: passed on.
+    unsafe { capi::jfa_combine(args, stream) as i32 }
+}
+
 /// The library as it is linked into this test.
 fn linked() -> Api {
     Api {
@@ -61,6 +66,7 @@ fn linked() -> Api {
         plan_destroy: capi::jfa_plan_destroy,
         forward,
         backward,
+        combine,
         _library: None,
     }
 }
@@ -89,6 +95,7 @@ fn a_working_library_passes() {
     for expect in [isolation, Expect::SameBits, Expect::Replay, Expect::TwoPlans, Expect::NoLse, rejected] {
         cases.push(Case { expect, ..plain() });
     }
+    cases.push(Case { accumulate: 7, ..plain() });
     for case in cases {
         assert_eq!(report(&linked(), &case).failures, Vec::<String>::new(), "{:?}", case.expect);
     }
@@ -139,6 +146,32 @@ fn an_unwritten_row_is_reported() {
         }
     }
     assert_reported(&Api { backward: lazy, ..linked() }, &plain(), "never written");
+}
+
+#[test]
+fn a_gradient_that_overwrites_is_reported() {
+    unsafe extern "C" fn overwriting(plan: *const jfa_plan, args: *const jfa_backward_args, stream: jfa_stream) -> i32 {
+        // SAFETY: passed on, with a bit less.
+        unsafe { backward(plan, &jfa_backward_args { accumulate: 5, ..*args }, stream) }
+    }
+    assert_reported(
+        &Api { backward: overwriting, ..linked() },
+        &Case { accumulate: 7, ..plain() },
+        "dK of used row-head",
+    );
+}
+
+#[test]
+fn a_zero_in_place_of_what_was_there_is_reported() {
+    unsafe extern "C" fn clearing(plan: *const jfa_plan, args: *const jfa_backward_args, stream: jfa_stream) -> i32 {
+        // SAFETY: passed on; row 21 is a key that no query sees.
+        unsafe {
+            let status = backward(plan, args, stream);
+            (*args).grad_v.data.cast::<f32>().add(21 * 128).write_bytes(0, 128);
+            status
+        }
+    }
+    assert_reported(&Api { backward: clearing, ..linked() }, &Case { accumulate: 4, ..plain() }, "not exactly");
 }
 
 #[test]

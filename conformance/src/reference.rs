@@ -16,6 +16,12 @@ pub struct Inputs {
     pub v: Vec<f32>,
     /// Gradient of the output.
     pub grad_o: Vec<f32>,
+    /// What dQ is added to, rounded to its type; empty if it is overwritten.
+    pub grad_q: Vec<f32>,
+    /// The same of dK.
+    pub grad_k: Vec<f32>,
+    /// The same of dV.
+    pub grad_v: Vec<f32>,
 }
 
 /// What a tensor must hold.
@@ -25,11 +31,16 @@ pub struct Expected {
     pub values: Vec<f64>,
     /// For each row and head the size of the terms that were summed: the scale of unavoidable rounding errors.
     pub terms: Vec<f64>,
-    /// For each row and head whether it is exactly 0.
+    /// For each row and head whether nothing contributes to it: it is exactly 0, or what it was before the call.
     pub zero: Vec<bool>,
 }
 
 impl Expected {
+    /// Adds what was there before the call, if it counts.
+    fn accumulate(&mut self, start: &[f32]) {
+        self.values.iter_mut().zip(start).for_each(|(a, &b)| *a += f64::from(b));
+    }
+
     fn new(rows: usize, heads: usize, dim: usize) -> Self {
         Expected {
             values: vec![0.0; rows * heads * dim],
@@ -212,6 +223,9 @@ pub fn compute(case: &Case, geometry: &Geometry, inputs: &Inputs) -> Reference {
             }
         }
     }
+    out.grad_q.accumulate(&inputs.grad_q);
+    out.grad_k.accumulate(&inputs.grad_k);
+    out.grad_v.accumulate(&inputs.grad_v);
     // Standard deviation of the scores; beyond 2 a softmax is nearly one-hot.
     let spread = case.effective_scale().abs() * (dim as f64).sqrt();
     out.well_conditioned = case.data == crate::case::Data::Normal && spread <= 2.0 && thin * 20 <= seeing;

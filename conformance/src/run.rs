@@ -1,12 +1,18 @@
 //! Runs one case and says what is wrong.
 
+use jfa::capi::{JFA_ACCUMULATE_GRAD_K, JFA_ACCUMULATE_GRAD_Q, JFA_ACCUMULATE_GRAD_V};
+
 use crate::api::status;
 use crate::case::{Array, Case, Data, Expect, Mask, Name};
 use crate::compare::{Report, Results, compare};
+use crate::dtype::Dtype;
 use crate::geometry::Geometry;
 use crate::reference::{self, Inputs};
 use crate::rng::Rng;
 use crate::session::{Session, Target};
+
+/// Standard deviation of gradients before the call, where they count.
+const START_FACTOR: f32 = 0.2;
 
 /// What became of a case.
 pub enum Outcome {
@@ -26,18 +32,28 @@ pub fn draw(case: &Case, geometry: &Geometry, seed: u64) -> Inputs {
         // Scores around -16 sqrt(head_dim).
         Data::Negative => (4.0, 1.0, -4.0),
     };
-    let mut values = |rows: usize, heads: usize, factor: f32, shift: f32| {
+    let mut values = |dtype: Dtype, rows: usize, heads: usize, factor: f32, shift: f32| {
         let mut values = Vec::new();
         rng.normal(rows * heads * case.head_dim, &mut values);
-        values.iter_mut().for_each(|x| *x = case.dtype.round(*x * factor + shift));
+        values.iter_mut().for_each(|x| *x = dtype.round(*x * factor + shift));
         values
     };
-    Inputs {
-        q: values(used_q, case.heads_q, factor_q, shift_q),
-        k: values(used_kv, case.heads_kv, 1.0, shift_k),
-        v: values(used_kv, case.heads_kv, 1.0, 0.0),
-        grad_o: values(used_o, case.heads_q, 1.0, 0.0),
-    }
+    let mut inputs = Inputs {
+        q: values(case.dtype, used_q, case.heads_q, factor_q, shift_q),
+        k: values(case.dtype, used_kv, case.heads_kv, 1.0, shift_k),
+        v: values(case.dtype, used_kv, case.heads_kv, 1.0, 0.0),
+        grad_o: values(case.dtype, used_o, case.heads_q, 1.0, 0.0),
+        ..Inputs::default()
+    };
+    // As large as the gradients, so that both show in the sum.
+    let mut start = |bit, dtype, rows, heads| match case.accumulate & bit {
+        0 => Vec::new(),
+        _ => values(dtype, rows, heads, START_FACTOR, 0.0),
+    };
+    inputs.grad_q = start(JFA_ACCUMULATE_GRAD_Q, case.grad_q_dtype(), used_q, case.heads_q);
+    inputs.grad_k = start(JFA_ACCUMULATE_GRAD_K, case.dtype, used_kv, case.heads_kv);
+    inputs.grad_v = start(JFA_ACCUMULATE_GRAD_V, case.dtype, used_kv, case.heads_kv);
+    inputs
 }
 
 /// Runs a case; an error is a failure that left nothing to compare.

@@ -104,7 +104,7 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Creates the plan and allocates everything; inputs are poison until `upload`.
+    /// Creates the plan and allocates everything; all is poison until `upload`.
     pub fn new(target: Target<'a>, case: &'a Case) -> Result<Self, String> {
         let geometry = Geometry::new(case);
         let api = target.api;
@@ -149,7 +149,7 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Puts values into the used rows of the inputs.
+    /// Puts values into the used rows of the inputs, and of gradients that are added to what is there.
     pub fn upload(&mut self, inputs: &Inputs) -> Result<(), String> {
         for view in &self.views {
             let values = match view.name {
@@ -157,7 +157,10 @@ impl<'a> Session<'a> {
                 Name::K => &inputs.k,
                 Name::V => &inputs.v,
                 Name::GradO => &inputs.grad_o,
-                _ => continue,
+                Name::GradQ => &inputs.grad_q,
+                Name::GradK => &inputs.grad_k,
+                Name::GradV => &inputs.grad_v,
+                Name::O => continue,
             };
             let buffer = &mut self.buffers[view.buffer];
             let mut bytes = Vec::with_capacity(values.len() * view.dtype.size());
@@ -176,7 +179,7 @@ impl<'a> Session<'a> {
         self.reset()
     }
 
-    /// Poisons the results and what surrounds them.
+    /// Poisons the results and what surrounds them; gradients that are added to what is there get it back.
     pub fn reset(&self) -> Result<(), String> {
         for view in self.views.iter().filter(|view| is_output(view.name)) {
             let buffer = &self.buffers[view.buffer];
@@ -290,6 +293,8 @@ impl<'a> Session<'a> {
             grad_v: self.writable(Name::GradV),
             workspace: self.workspaces[1].data(),
             workspace_size: self.workspaces[1].size,
+            accumulate: self.case.accumulate,
+            reserved: 0,
         };
         // SAFETY: a live plan and tensors of the shapes that its batch states.
         unsafe { (self.target.api.backward)(self.handle.plan, &args, null_mut()) }

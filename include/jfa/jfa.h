@@ -30,10 +30,10 @@
 /** Start values of a jfa_forward_args: contiguous tensors. */
 #define JFA_FORWARD_ARGS_INIT \
     { sizeof(jfa_forward_args), JFA_TENSOR_INIT, JFA_TENSOR_INIT, JFA_TENSOR_INIT, JFA_TENSOR_INIT, NULL, NULL, 0 }
-/** Start values of a jfa_backward_args: contiguous tensors. */
+/** Start values of a jfa_backward_args: contiguous tensors, which are overwritten. */
 #define JFA_BACKWARD_ARGS_INIT \
     { sizeof(jfa_backward_args), JFA_TENSOR_INIT, JFA_TENSOR_INIT, JFA_TENSOR_INIT, JFA_TENSOR_INIT, \
-      JFA_TENSOR_INIT, NULL, JFA_TENSOR_INIT, JFA_TENSOR_INIT, JFA_TENSOR_INIT, NULL, 0 }
+      JFA_TENSOR_INIT, NULL, JFA_TENSOR_INIT, JFA_TENSOR_INIT, JFA_TENSOR_INIT, NULL, 0, 0, 0 }
 
 /**
  * One dense Q is shared by all sequences: bit of `jfa_plan_desc.flags`.
@@ -44,6 +44,21 @@
  * The backward gives bitwise equal results from run to run: bit of `jfa_plan_desc.flags`.
  */
 #define JFA_DETERMINISTIC 2
+
+/**
+ * dQ is added to what `grad_q` holds: bit of `jfa_backward_args.accumulate`.
+ */
+#define JFA_ACCUMULATE_GRAD_Q 1
+
+/**
+ * dK is added to what `grad_k` holds: bit of `jfa_backward_args.accumulate`.
+ */
+#define JFA_ACCUMULATE_GRAD_K 2
+
+/**
+ * dV is added to what `grad_v` holds: bit of `jfa_backward_args.accumulate`.
+ */
+#define JFA_ACCUMULATE_GRAD_V 4
 
 /**
  * Result of every call. Values are never renumbered or reused.
@@ -617,6 +632,17 @@ typedef struct {
    * Bytes of `workspace`: at least what jfa_plan_workspace_size() says.
    */
   size_t workspace_size;
+  /**
+   * JFA_ACCUMULATE_GRAD_Q, JFA_ACCUMULATE_GRAD_K, JFA_ACCUMULATE_GRAD_V, any of them or none (default): gradients
+   * that are added to what their tensors hold, where the others overwrite it. Rows of a sequence to which nothing
+   * contributes keep their value. dQ is added in fp32 and the sum rounded once. So are dK and dV on the CPU device;
+   * on a CUDA device they are rounded to `dtype`, added, and the sum is rounded again.
+   */
+  uint32_t accumulate;
+  /**
+   * Must be 0.
+   */
+  uint32_t reserved;
 } jfa_backward_args;
 
 /**
@@ -809,8 +835,9 @@ JFA_API jfa_status jfa_forward(const jfa_plan *plan, const jfa_forward_args *arg
 /**
  * Computes dQ, dK and dV for the plan's current batch from dO and the results of jfa_forward().
  *
- * Streams, threads, capture and errors as for jfa_forward(). The CPU device is always deterministic; a CUDA plan is
- * with JFA_DETERMINISTIC. JFA_STATUS_UNSUPPORTED on CUDA devices, which have no backward kernels in this version.
+ * Streams, threads, capture and errors as for jfa_forward(); JFA_STATUS_INVALID_ARGUMENT also for unknown bits of
+ * `accumulate`. The CPU device is always deterministic; a CUDA plan is with JFA_DETERMINISTIC.
+ * JFA_STATUS_UNSUPPORTED on CUDA devices, which have no backward kernels in this version.
  */
 JFA_API jfa_status jfa_backward(const jfa_plan *plan, const jfa_backward_args *args, jfa_stream stream);
 

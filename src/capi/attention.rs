@@ -1,10 +1,12 @@
 //! Forward and backward.
 
+use super::{JFA_ACCUMULATE_GRAD_K, JFA_ACCUMULATE_GRAD_Q, JFA_ACCUMULATE_GRAD_V};
 use super::{
     guard, jfa_backward_args, jfa_const_tensor, jfa_forward_args, jfa_plan, jfa_status, jfa_stream, jfa_tensor,
 };
 use super::{plan_ref, read_sized, workspace};
-use crate::plan::{Backward, Forward, Tensor};
+use crate::error::{Error, Result};
+use crate::plan::{Accumulate, Backward, Forward, Tensor};
 
 /// Computes O = softmax(scale * Q K^T + mask) V and its LSE for the plan's current batch.
 ///
@@ -35,8 +37,9 @@ pub unsafe extern "C" fn jfa_forward(
 
 /// Computes dQ, dK and dV for the plan's current batch from dO and the results of jfa_forward().
 ///
-/// Streams, threads, capture and errors as for jfa_forward(). The CPU device is always deterministic; a CUDA plan is
-/// with JFA_DETERMINISTIC. JFA_STATUS_UNSUPPORTED on CUDA devices, which have no backward kernels in this version.
+/// Streams, threads, capture and errors as for jfa_forward(); JFA_STATUS_INVALID_ARGUMENT also for unknown bits of
+/// `accumulate`. The CPU device is always deterministic; a CUDA plan is with JFA_DETERMINISTIC.
+/// JFA_STATUS_UNSUPPORTED on CUDA devices, which have no backward kernels in this version.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn jfa_backward(
     plan: *const jfa_plan,
@@ -58,9 +61,27 @@ pub unsafe extern "C" fn jfa_backward(
             grad_q: a.grad_q.into(),
             grad_k: a.grad_k.into(),
             grad_v: a.grad_v.into(),
+            accumulate: accumulate(&a)?,
         };
         // SAFETY: the tensors hold the rows that the batch names, by contract.
         unsafe { plan.backward(&args, workspace(a.workspace, a.workspace_size), stream.cast()) }
+    })
+}
+
+fn accumulate(a: &jfa_backward_args) -> Result<Accumulate> {
+    let known = JFA_ACCUMULATE_GRAD_Q | JFA_ACCUMULATE_GRAD_K | JFA_ACCUMULATE_GRAD_V;
+    if a.accumulate & !known != 0 {
+        let rule = "made of JFA_ACCUMULATE_GRAD_Q, JFA_ACCUMULATE_GRAD_K and JFA_ACCUMULATE_GRAD_V";
+        return Err(Error::invalid("accumulate", format!("{:#x}", a.accumulate), rule));
+    }
+    if a.reserved != 0 {
+        return Err(Error::invalid("reserved", a.reserved, "0"));
+    }
+    let has = |bit| a.accumulate & bit != 0;
+    Ok(Accumulate {
+        grad_q: has(JFA_ACCUMULATE_GRAD_Q),
+        grad_k: has(JFA_ACCUMULATE_GRAD_K),
+        grad_v: has(JFA_ACCUMULATE_GRAD_V),
     })
 }
 

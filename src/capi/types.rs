@@ -1,6 +1,7 @@
 //! The structs and enumerations of the API.
 
 use std::ffi::{c_char, c_void};
+use std::mem::offset_of;
 
 use super::Versioned;
 
@@ -66,6 +67,13 @@ pub enum jfa_alignment {
 pub const JFA_BROADCAST_Q: u32 = 1;
 /// The backward gives bitwise equal results from run to run: bit of `jfa_plan_desc.flags`.
 pub const JFA_DETERMINISTIC: u32 = 2;
+
+/// dQ is added to what `grad_q` holds: bit of `jfa_backward_args.accumulate`.
+pub const JFA_ACCUMULATE_GRAD_Q: u32 = 1;
+/// dK is added to what `grad_k` holds: bit of `jfa_backward_args.accumulate`.
+pub const JFA_ACCUMULATE_GRAD_K: u32 = 2;
+/// dV is added to what `grad_v` holds: bit of `jfa_backward_args.accumulate`.
+pub const JFA_ACCUMULATE_GRAD_V: u32 = 4;
 
 /// How tiles are handed to workers: `jfa_plan_details.forward_scheduler` and `backward_scheduler`.
 #[repr(i32)]
@@ -234,6 +242,13 @@ pub struct jfa_backward_args {
     pub workspace: *mut c_void,
     /// Bytes of `workspace`: at least what jfa_plan_workspace_size() says.
     pub workspace_size: usize,
+    /// JFA_ACCUMULATE_GRAD_Q, JFA_ACCUMULATE_GRAD_K, JFA_ACCUMULATE_GRAD_V, any of them or none (default): gradients
+    /// that are added to what their tensors hold, where the others overwrite it. Rows of a sequence to which nothing
+    /// contributes keep their value. dQ is added in fp32 and the sum rounded once. So are dK and dV on the CPU device;
+    /// on a CUDA device they are rounded to `dtype`, added, and the sum is rounded again.
+    pub accumulate: u32,
+    /// Must be 0.
+    pub reserved: u32,
 }
 
 /// What a plan decided, written by jfa_plan_info(). Set `struct_size` before the call.
@@ -279,14 +294,20 @@ pub struct jfa_plan_details {
 }
 
 macro_rules! versioned {
-    ($($name:ident)*) => {$(
+    ($($name:ident: $first_size:expr;)*) => {$(
         // SAFETY: `repr(C)`, `struct_size` first, and only integers, floats and raw pointers.
         unsafe impl Versioned for $name {
             const NAME: &'static str = stringify!($name);
-            // Fields appended after version 0.1 do not count here.
-            const FIRST_SIZE: usize = size_of::<$name>();
+            const FIRST_SIZE: usize = $first_size;
         }
     )*};
 }
 
-versioned!(jfa_plan_desc jfa_batch jfa_forward_args jfa_backward_args jfa_plan_details);
+// Fields that were appended later do not count.
+versioned! {
+    jfa_plan_desc: size_of::<jfa_plan_desc>();
+    jfa_batch: size_of::<jfa_batch>();
+    jfa_forward_args: size_of::<jfa_forward_args>();
+    jfa_backward_args: offset_of!(jfa_backward_args, accumulate);
+    jfa_plan_details: size_of::<jfa_plan_details>();
+}

@@ -162,7 +162,7 @@ impl Call<'_> {
         }
     }
 
-    /// Writes the zeros of keys that no query sees.
+    /// Writes the zeros of keys that no query sees, unless they would be added.
     ///
     /// # Safety
     /// As [`Call::run`].
@@ -171,9 +171,12 @@ impl Call<'_> {
         let rows = block_rows(entry.block.into(), TILE_N, s.len_kv);
         let (count, dim) = ((rows.end - rows.start) as usize, self.problem.head_dim as usize);
         for head in 0..self.problem.heads_kv as u32 {
-            for tensor in [&self.args.grad_k, &self.args.grad_v] {
-                // SAFETY: the caller's promise.
-                unsafe { rows::zero(Rows::<T>::new(tensor, s.begin_kv + rows.start, head), count, dim) };
+            let Backward { grad_k, grad_v, accumulate, .. } = self.args;
+            for (tensor, add) in [(grad_k, accumulate.grad_k), (grad_v, accumulate.grad_v)] {
+                if !add {
+                    // SAFETY: the caller's promise.
+                    unsafe { rows::zero(Rows::<T>::new(tensor, s.begin_kv + rows.start, head), count, dim) };
+                }
             }
         }
     }
@@ -221,8 +224,9 @@ impl Call<'_> {
                     self.pair(&keys, &queries, scratch);
                 }
             }
-            grad_k.store(count, dim, problem.scale, rows(&self.args.grad_k));
-            grad_v.store(count, dim, 1.0, rows(&self.args.grad_v));
+            let add = self.args.accumulate;
+            grad_k.store(count, dim, problem.scale, rows(&self.args.grad_k), add.grad_k);
+            grad_v.store(count, dim, 1.0, rows(&self.args.grad_v), add.grad_v);
         }
     }
 
@@ -328,7 +332,7 @@ impl Call<'_> {
         }
     }
 
-    /// Adds up the partials of a few rows of dQ, in order, and writes them.
+    /// Adds up the partials of a few rows of dQ, in order, and writes or adds them.
     ///
     /// # Safety
     /// As [`Call::run`].
@@ -336,16 +340,20 @@ impl Call<'_> {
         let (problem, dim) = (self.problem, self.problem.head_dim as usize);
         let count = (r.rows.end - r.rows.start) as usize;
         let out = Rows::<Q>::new(&self.args.grad_q, r.rows.start, r.head);
+        let add = self.args.accumulate.grad_q;
         // SAFETY: the caller's promise; partials of different units lie apart.
         unsafe {
             if r.count == 0 {
-                return rows::zero(out, count, dim);
+                if !add {
+                    rows::zero(out, count, dim);
+                }
+                return;
             }
             let sum = self.memory.partial(problem, r.partial);
             for i in 1..r.count {
                 sum.add(self.memory.partial(problem, r.partial + i * r.distance), count, dim);
             }
-            sum.store(count, dim, problem.scale, out);
+            sum.store(count, dim, problem.scale, out, add);
         }
     }
 }

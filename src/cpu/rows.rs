@@ -17,6 +17,20 @@ pub(super) trait Element: Copy + Send + Sync + 'static {
 
     /// `source * scale`, rounded once.
     fn store(source: &[f32], scale: f32, out: &mut [Self]);
+
+    /// `out + source * scale`, rounded once.
+    #[inline(always)]
+    fn add(source: &[f32], scale: f32, out: &mut [Self]) {
+        let mut sums = [0.0; 64];
+        for (source, out) in source.chunks(64).zip(out.chunks_mut(64)) {
+            let sums = &mut sums[..source.len()];
+            Self::load(out, sums);
+            for (sum, x) in sums.iter_mut().zip(source) {
+                *sum += x * scale;
+            }
+            Self::store(sums, 1.0, out);
+        }
+    }
 }
 
 impl Element for f32 {
@@ -120,12 +134,16 @@ impl<T: Element> Rows<T> {
 }
 
 impl Rows<f32> {
-    /// Writes the first `rows` rows, times `scale`, to `out`.
+    /// Writes the first `rows` rows, times `scale`, to `out`, or adds them to what it holds.
     ///
     /// # Safety
     /// These rows are readable, those of `out` writable.
-    pub(super) unsafe fn store<T: Element>(self, rows: usize, dim: usize, scale: f32, out: Rows<T>) {
-        Store { rows: self, count: rows, dim, scale: |_| scale, out }.dispatch();
+    pub(super) unsafe fn store<T: Element>(self, rows: usize, dim: usize, scale: f32, out: Rows<T>, add: bool) {
+        if add {
+            AddTo { rows: self, count: rows, dim, scale, out }.dispatch();
+        } else {
+            Store { rows: self, count: rows, dim, scale: |_| scale, out }.dispatch();
+        }
     }
 
     /// Writes the first `rows` rows, each divided by its own divisor, to `out`.
@@ -223,6 +241,29 @@ impl<T: Element, S: Fn(usize) -> f32> SimdOp for Store<T, S> {
                 let source = std::slice::from_raw_parts(self.rows.skip(row).data, self.dim);
                 let out = std::slice::from_raw_parts_mut(self.out.skip(row).data, self.dim);
                 T::store(source, (self.scale)(row), out);
+            }
+        }
+    }
+}
+
+struct AddTo<T> {
+    rows: Rows<f32>,
+    count: usize,
+    dim: usize,
+    scale: f32,
+    out: Rows<T>,
+}
+
+impl<T: Element> SimdOp for AddTo<T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<I: Isa>(self, _: I) {
+        for row in 0..self.count {
+            // SAFETY: the promise of `store`.
+            unsafe {
+                let source = std::slice::from_raw_parts(self.rows.skip(row).data, self.dim);
+                T::add(source, self.scale, std::slice::from_raw_parts_mut(self.out.skip(row).data, self.dim));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use crate::plan::{Backward, Batch, Forward, Plan, Tensor, Workspace};
+use crate::plan::{Accumulate, Backward, Batch, Forward, Plan, Tensor, Workspace};
 use crate::problem::{Alignment, Device, Dtype, IndexType, Limits, Mask, Problem, Sequence};
 
 /// What outputs hold before a call, to see who writes where.
@@ -27,6 +27,8 @@ struct Case {
     /// Extra elements per row and per head.
     pad: (usize, usize),
     workers: u32,
+    /// Gradients that start with random values, to which theirs are added.
+    accumulate: Accumulate,
 }
 
 impl Case {
@@ -42,6 +44,7 @@ impl Case {
             len_kv: len_kv.to_vec(),
             pad: (0, 0),
             workers: 2,
+            accumulate: Accumulate::default(),
         }
     }
 
@@ -160,6 +163,8 @@ struct Run {
     problem: Problem,
     sequences: Vec<Sequence>,
     data: Data,
+    /// dQ, dK and dV before the call.
+    start: [Buffer; 3],
 }
 
 impl Run {
@@ -201,7 +206,23 @@ impl Run {
             data.v.randomise(s.begin_kv..s.begin_kv + s.len_kv, &mut seed);
             data.grad_o.randomise(s.begin_o..s.begin_o + s.len_q, &mut seed);
         }
-        Run { case: case.clone(), problem, sequences, data }
+        if case.accumulate.grad_q && case.broadcast.is_some() {
+            data.grad_q.randomise(0..rows_q as i64, &mut seed);
+        }
+        for s in &sequences {
+            if case.accumulate.grad_q && case.broadcast.is_none() {
+                data.grad_q.randomise(s.begin_q..s.begin_q + s.len_q, &mut seed);
+            }
+            for (add, buffer) in
+                [(case.accumulate.grad_k, &mut data.grad_k), (case.accumulate.grad_v, &mut data.grad_v)]
+            {
+                if add {
+                    buffer.randomise(s.begin_kv..s.begin_kv + s.len_kv, &mut seed);
+                }
+            }
+        }
+        let start = [&data.grad_q, &data.grad_k, &data.grad_v].map(Buffer::clone);
+        Run { case: case.clone(), problem, sequences, data, start }
     }
 
     fn execute(&mut self) {
@@ -232,7 +253,8 @@ impl Run {
         unsafe {
             plan.update(&batch, stream).unwrap();
             plan.forward(&Forward { q, k, v, o, lse }, workspace, stream).unwrap();
-            let args = Backward { q, k, v, o, grad_o, lse, grad_q, grad_k, grad_v };
+            let accumulate = self.case.accumulate;
+            let args = Backward { q, k, v, o, grad_o, lse, grad_q, grad_k, grad_v, accumulate };
             plan.backward(&args, workspace, stream).unwrap();
         }
         let info = plan.info().unwrap();
@@ -308,6 +330,17 @@ impl Run {
                             add(&mut grad_v[at_k + c], p * d.grad_o.get(s.begin_o + i, h, c));
                         }
                     }
+                }
+            }
+        }
+        let Accumulate { grad_q: add_q, grad_k: add_k, grad_v: add_v } = self.case.accumulate;
+        let sums = [(add_q, &mut grad_q), (add_k, &mut grad_k), (add_v, &mut grad_v)];
+        for ((add, sum), start) in sums.into_iter().zip(&self.start) {
+            for (i, sum) in sum.iter_mut().enumerate().filter(|_| add) {
+                let (row, head) = (i / dim / start.shape.1, i / dim % start.shape.1);
+                let start = start.get(row as i64, head, i % dim);
+                if start != f64::from(UNTOUCHED) {
+                    *sum += start;
                 }
             }
         }
@@ -415,8 +448,38 @@ fn dtypes_masks_heads_and_layouts_agree_with_the_reference() {
 #[test]
 fn every_head_dim_is_right() {
     for dim in (8..=256).step_by(8) {
-        let case = Case { dim, heads: (1, 1), dtype: Dtype::Fp16, grad_q: Dtype::Fp16, ..Case::new(&[33], &[(47, 1)]) };
+        let mut case =
+            Case { dim, heads: (1, 1), dtype: Dtype::Fp16, grad_q: Dtype::Fp16, ..Case::new(&[33], &[(47, 1)]) };
         check(&format!("head_dim {dim}"), &case);
+        case.accumulate = Accumulate { grad_q: true, grad_k: true, grad_v: true };
+        check(&format!("head_dim {dim}, accumulate"), &case);
+    }
+}
+
+#[test]
+fn gradients_are_added_to_what_is_there() {
+    for bits in 1..8 {
+        let accumulate = Accumulate { grad_q: bits & 1 != 0, grad_k: bits & 2 != 0, grad_v: bits & 4 != 0 };
+        assert_eq!(accumulate.bits(), bits);
+        for (dtype, grad_q) in [(Dtype::Fp32, Dtype::Fp32), (Dtype::Bf16, Dtype::Fp32), (Dtype::Fp16, Dtype::Fp16)] {
+            for broadcast in [None, Some(70)] {
+                let mask = masks()[bits as usize].1;
+                let case =
+                    Case { dtype, grad_q, heads: (4, 2), mask, broadcast, accumulate, pad: (16, 8), ..lengths() };
+                check(&format!("{accumulate:?} {dtype:?} broadcast {broadcast:?}"), &case);
+            }
+        }
+    }
+}
+
+#[test]
+fn accumulating_nothing_changes_no_bit() {
+    let accumulate = Accumulate { grad_q: true, grad_k: true, grad_v: true };
+    let no_keys = Case { accumulate, ..Case::new(&[9, 40, 0], &[(0, 4), (0, 0), (300, 0)]) };
+    for case in [no_keys.clone(), Case { broadcast: Some(9), len_kv: vec![(0, 4), (0, 1)], ..no_keys }] {
+        let mut run = Run::new(&case);
+        run.execute();
+        assert_eq!(run.start, [run.data.grad_q, run.data.grad_k, run.data.grad_v]);
     }
 }
 

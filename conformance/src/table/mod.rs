@@ -1,5 +1,6 @@
 //! The table: every case of every group.
 
+mod accumulate;
 mod bits;
 mod layouts;
 mod lengths;
@@ -22,6 +23,7 @@ pub fn all(dtypes: &[Dtype], seed: u64, randoms: u64) -> Vec<Case> {
         cases.extend(values::cases(dtype));
         cases.extend(layouts::cases(dtype));
         cases.extend(bits::cases(dtype));
+        cases.extend(accumulate::cases(dtype));
     }
     // What does not depend on the type runs in one that all devices have.
     cases.extend(sizes::cases(Dtype::Bf16));
