@@ -145,7 +145,7 @@ impl Plan {
             lse_begin_scale: if problem.broadcast_q { problem.heads_q } else { 1 },
             ragged_end: super::ragged_end(problem) as i32,
             ordered: problem.deterministic.into(),
-            accumulate: 0,
+            accumulate: args.accumulate.bits(),
             grad_q_fp32: (problem.grad_q_dtype == Dtype::Fp32).into(),
             stat_blocks: sizes.stat_blocks as i32,
             grad_q_blocks: sizes.grad_q_blocks as i32,
