@@ -179,7 +179,7 @@ struct BackwardParams {
   const float* lse;         // [heads_q, total_o], broadcast [batch, heads_q, seqlen_q]
   float* stats;             // [heads_q, stat_blocks, 2, 64]: LSE in base 2, +inf for rows without keys; delta
   float* sums;              // [parts, heads_q, grad_q_blocks, 64 * head_dim rounded up], in the order of sum_offset()
-  uint32_t* turns;          // [parts, heads_q, grad_q_blocks, 16] or null: sums that each warp has added to a block of dQ
+  uint32_t* turns;          // [parts, heads_q, grad_q_blocks] or null: sums that were added to a block of dQ
   Tensor o, grad_o;
   Tensor grad_q, grad_k, grad_v;
 };

@@ -91,7 +91,6 @@ __device__ __forceinline__ int32_t stat_block(int64_t begin_o, uint32_t batch) {
 }
 
 constexpr int kSumColumns = 64;  // columns of dQ that a warp adds together
-constexpr int kTurns = 16;       // counters of a block of dQ: one a warp and piece of kSumColumns columns
 
 // Where a thread's four sums of a block of dQ lie, in floats: rows {r, r + 8} x columns {c, c + 1} with
 // r = 16 warp + lane / 4 and c = 8 column + 2 (lane % 4). What a warp adds together is contiguous.
@@ -113,15 +112,13 @@ struct alignas(16) BackwardTile {
   int32_t q_end;
   int32_t o_end;
   int32_t stat_block;   // block of statistics of query 0, within a head
-  int32_t sum_block;    // block of dQ of query 0, within a head
-  int32_t part;         // partial sum of dQ
-  int32_t turn;         // among the tiles of that sum
-  int32_t padding;
+  int32_t sum_block;    // block of dQ of query 0 and the first query head
+  int32_t turn;         // among the tiles of that sum; packed Q: among the blocks of keys of the sequence
+  int32_t padding[2];
 };
 static_assert(sizeof(BackwardTile) == 64);
 
-// A CTA's way through the backward list, heads innermost; see src/schedule/backward.rs. Entries are loaded one tile
-// ahead.
+// A CTA's way through the backward list, heads innermost; see src/schedule/backward.rs.
 class BackwardWalk {
  public:
   __device__ explicit BackwardWalk(const BackwardParams& params)
@@ -133,45 +130,43 @@ class BackwardWalk {
       index_ = slot_ / s_.heads;
       head_ = slot_ % s_.heads;
     }
-    fetch();
   }
 
-  // The next tile of `block_n` keys, one without keys at the end.
-  __device__ BackwardTile next(int block_n) {
-    BackwardTile t = {};
-    if (index_ >= entries_) return t;
-    const Entry entry = entry_;
-    t.head = head_;
-    if (s_.lanes != 0) {
-      const uint32_t lane = slot_ / s_.heads;
-      t.part = lane / s_.chain;
-      t.turn = index_ / s_.lanes * s_.chain + lane % s_.chain;
+  // Writes the next tile of `block_n` keys, one without keys at the end; false then. Field by field: the warp that does
+  // this has few registers.
+  __device__ bool next(int block_n, BackwardTile& t) {
+    if (index_ >= entries_) {
+      t.keys = 0;
+      return false;
     }
-    advance();
-    const Sequence seq = s_.sequences[entry.batch];
+    const Entry entry = s_.entries[index_];
+    const Sequence& seq = s_.sequences[entry.batch];
     const int32_t len_q = seq.len_q, len_kv = seq.len_kv;
-    t.key = entry.block * block_n;
-    t.keys = len_kv - t.key;
-    t.kv_row = p_.ragged_end - t.keys;
+    const int32_t key = entry.block * block_n, keys = len_kv - key;
+    t.key = key;
+    t.keys = keys;
+    t.kv_row = p_.ragged_end - keys;
     t.kv_end = static_cast<int32_t>(seq.begin_kv) + len_kv;
-    t.diagonal = p_.mask.diagonal(len_q, len_kv);
-    const int32_t begin = p_.mask.begin_query(t.key, t.diagonal);
-    const int32_t end = p_.mask.end_query(min(t.key + block_n, len_kv) - 1, t.diagonal, len_q);
-    t.first_block = begin / kStatRows;
-    t.blocks = (end + kStatRows - 1) / kStatRows - t.first_block;
+    const int32_t diagonal = p_.mask.diagonal(len_q, len_kv);
+    t.diagonal = diagonal;
+    const int32_t first_block = p_.mask.begin_query(key, diagonal) / kStatRows;
+    const int32_t end = p_.mask.end_query(min(key + block_n, len_kv) - 1, diagonal, len_q);
+    t.first_block = first_block;
+    t.blocks = (end + kStatRows - 1) / kStatRows - first_block;
     t.q_row = p_.ragged_end - len_q;
     t.q_end = static_cast<int32_t>(seq.begin_q) + len_q;
     t.o_end = static_cast<int32_t>(seq.begin_o) + len_q;
-    t.stat_block = jfa::stat_block(seq.begin_o, entry.batch);
-    t.sum_block = p_.broadcast_q ? 0 : t.stat_block;
-    return t;
+    const int32_t stats = jfa::stat_block(seq.begin_o, entry.batch);
+    t.stat_block = stats;
+    t.head = head_;
+    const uint32_t lane = s_.lanes == 0 ? 0 : slot_ / s_.heads;
+    t.turn = s_.lanes == 0 ? entry.block : index_ / s_.lanes * s_.chain + lane % s_.chain;
+    t.sum_block = (lane / s_.chain * p_.forward.heads + head_ * p_.group) * p_.grad_q_blocks + (p_.broadcast_q ? 0 : stats);
+    advance();
+    return true;
   }
 
  private:
-  __device__ void fetch() {
-    if (index_ < entries_) entry_ = s_.entries[index_];
-  }
-
   __device__ void advance() {
     if (s_.lanes == 0) {
       const uint32_t place = head_ + gridDim.x;
@@ -185,13 +180,11 @@ class BackwardWalk {
         head_ = slot_ % s_.heads;
       }
     }
-    fetch();
   }
 
   const BackwardParams& p_;
   const BackwardSchedule& s_;
   uint32_t entries_, index_, head_, slot_;
-  Entry entry_ = {};
 };
 
 }  // namespace jfa

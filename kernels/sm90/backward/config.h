@@ -23,6 +23,7 @@ struct KvStationaryConfig {
   static constexpr int kBlockN = kSplitColumns ? 64 : 128;          // keys of a tile
   static constexpr int kBlockM = kStatRows;                         // queries of a step
   static constexpr bool kTakeTurns = kDim == kSumColumns;           // with dQ, whose columns one warpgroup can hold
+  static constexpr int kSumsOfStep = kTakeTurns ? 4 : kSplitColumns ? 16 : 8;  // by the warps together
   static constexpr int kPanels = kDim / 64;  // columns of 64 elements, one swizzle atom wide
   static constexpr int kKeyBuffers = kSplitColumns ? 1 : 2;
   static constexpr int kTiles = 4;                     // ring of tile descriptions
@@ -46,8 +47,8 @@ struct KvStationaryConfig {
   static constexpr int kOffsetStats = kOffsetStaging + 8 * kBytesStaging;
   static constexpr int kOffsetTiles = kOffsetStats + kStages * kBytesStats;
   static constexpr int kOffsetPending = kOffsetTiles + kTiles * 64;
-  static constexpr int kOffsetBarriers = kOffsetPending + 8 * 48;
-  static constexpr int kBarriers = 2 * kTiles + 2 * kKeyBuffers + 2 + 3 * kStages;
+  static constexpr int kOffsetBarriers = kOffsetPending + 8 * 16;
+  static constexpr int kBarriers = 2 * kTiles + 2 * kKeyBuffers + 2 + 3 * kStages + 2;
   static constexpr int kSharedBytes = kOffsetBarriers + 8 * kBarriers;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a Hopper CTA");
 };

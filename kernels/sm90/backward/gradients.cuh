@@ -7,6 +7,7 @@
 #include "ptx/math.cuh"
 #include "ptx/sync.cuh"
 #include "ptx/tma.cuh"
+#include "ptx/warp.cuh"
 #include "ptx/wgmma.cuh"
 
 namespace jfa::sm90 {
@@ -23,6 +24,7 @@ JFA_INLINE T uniform(T value) {
 __device__ __forceinline__ void load_rows(uint32_t dst, int panel_bytes, const CUtensorMap& map, uint32_t barrier,
                                           int32_t head_dim, int32_t row, int32_t head, int32_t end) {
   const int boxes = head_dim % 64 == 0 ? 1 : (head_dim + 63) / 64;
+#pragma unroll 1
   for (int box = 0; box < boxes; ++box) {
     ptx::tma_load(dst + box * panel_bytes, map, barrier, box * 64, row, 0, head, end);
   }
@@ -132,6 +134,7 @@ JFA_INLINE void store_panel(const float* x, float factor, uint32_t staging, cons
       ptx::tma_store(map, staging, c0, to.row, c2, to.head, to.end);
     }
   }
+  __syncwarp();
 }
 
 }  // namespace jfa::sm90

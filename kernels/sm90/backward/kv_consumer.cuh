@@ -31,7 +31,7 @@ struct KvStationaryConsumer {
   }
 
   JFA_INLINE void arrive(uint32_t barrier) const {
-    if (lane == 0) ptx::mbarrier_arrive(barrier);
+    ptx::mbarrier_arrive_if(lane == 0, barrier);
   }
 
   // Hides what these keys are not seen by: queries outside the window.
@@ -51,22 +51,24 @@ struct KvStationaryConsumer {
     return key < query + 63 - p.mask.left || key + 63 > query + p.mask.right;
   }
 
-  // Adds what `stage_sum` left to dQ, long after it was written.
-  JFA_INLINE void add_sum() const {
+  // Adds what `stage_sum` left to block `sum_block` of dQ, long after it was written; nothing if that is negative.
+  // `phase` is that of the turn.
+  JFA_INLINE void add_sum(int sum_block, int piece, uint32_t phase) const {
+    // Waiting for a turn while others wait for this lane's last one would be a deadlock.
+    if (C::kTakeTurns && p.turns != nullptr && lane == 0 && pending.unreported) wait_sums();
+    if (sum_block < 0) return;
     ptx::fence_proxy_async_shared();
     __syncwarp();
-    if (lane != 0) return;
-    // Waiting for a turn while others wait for this lane's last one would be a deadlock.
-    if (C::kTakeTurns && pending.signals) wait_sums();
-    if (pending.sum != nullptr) {
+    if (lane == 0) {
+      const int64_t at = static_cast<int64_t>(sum_block) * (C::kDim / 64 * 4) + piece * 4 + warp;
       if (p.turns != nullptr) {
-        while (ptx::load_acquire(pending.turn) != pending.before) ptx::nanosleep();
-        pending.signals = 1;
+        ptx::mbarrier_wait(shared.turn(), phase);
+        pending.unreported = 1;
       }
-      ptx::bulk_add_f32(pending.sum, staging, C::kBytesStaging);
+      ptx::bulk_add_f32(p.sums + at * (C::kBytesStaging / 4), staging, C::kBytesStaging);
       ptx::bulk_commit_group();
-      pending.sum = nullptr;
     }
+    __syncwarp();
   }
 
   // Waits until the sums and stores of this lane have left shared memory, or, if they come in a fixed order, are made.
@@ -76,24 +78,17 @@ struct KvStationaryConsumer {
       return;
     }
     ptx::bulk_wait_group<0>();
-    if (pending.signals) ptx::add_release(pending.turn);
-    pending.signals = 0;
+    if (pending.unreported) ptx::mbarrier_arrive(shared.sums_made());
+    pending.unreported = 0;
   }
 
-  JFA_INLINE void stage_sum(const float* sum, int piece, const BackwardTile& t, int head, int block) const {
+  // Leaves a piece of dQ in the staging buffer.
+  JFA_INLINE void stage_sum(const float* sum) const {
     if (lane == 0) wait_sums();
     __syncwarp();
 #pragma unroll
     for (int x = 0; x < 8; ++x) {
       ptx::store_shared4(staging + x * 512 + lane * 16, sum[4 * x], sum[4 * x + 1], sum[4 * x + 2], sum[4 * x + 3]);
-    }
-    if (lane != 0) return;
-    const int64_t at = pending.first + static_cast<int64_t>(head) * p.grad_q_blocks + block;
-    pending.sum = p.sums + at * (64 * C::kDim) + (piece * 4 + warp) * (C::kBytesStaging / 4);
-    if (p.turns != nullptr) {
-      pending.turn = p.turns + at * kTurns + piece * 4 + warp;
-      // Packed Q: blocks of keys in their order. Broadcast Q without a mask: every tile of the partial sum.
-      pending.before = p.broadcast_q ? t.turn : t.key / C::kBlockN - p.mask.begin_key(block * 64, t.diagonal) / C::kBlockN;
     }
   }
 
@@ -107,6 +102,7 @@ struct KvStationaryConsumer {
       store_panel<T>(x + 32 * i, factor, staging + i * 2048, map, panel, p.head_dim, pending.to, p.accumulate & add);
     }
     if (lane == 0) ptx::bulk_commit_group();
+    __syncwarp();
   }
 
   JFA_INLINE void store_grad_k(const float* x) const {
@@ -146,6 +142,8 @@ struct KvStationaryConsumer {
     Ring<C::kStages> stage;
     uint32_t v_phase = 0, parity = 0;
     bool first_tile = true;
+    int staged = -1;  // the block of dQ in the staging buffer
+    const int last_piece = C::kSplitColumns ? 2 * warpgroup + 1 : C::kTakeTurns ? 0 : warpgroup;
     const int first_key = C::kSplitColumns ? 0 : warpgroup * 64;
     const float hidden = p.scale > 0 ? -INFINITY : INFINITY;  // so that scaled, it is -inf
     while (true) {
@@ -157,10 +155,8 @@ struct KvStationaryConsumer {
       const uint32_t k = shared.k(key_buffer.index), k_rows = k + first_key * 128, v_rows = shared.v() + first_key * 128;
       const int first_block = uniform(t.first_block), end_block = first_block + uniform(t.blocks);
       const int steps = (end_block - first_block) * p.group;
-      int block = first_block, head = uniform(t.head) * p.group;
-      if (lane == 0) {
-        pending.first = static_cast<int64_t>(t.part) * p.group * p.schedule.heads * p.grad_q_blocks + t.sum_block;
-      }
+      int block = first_block;
+      int sum_block = uniform(t.sum_block) + first_block;  // of this step
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         float s[32], dp[32];
@@ -176,7 +172,7 @@ struct KvStationaryConsumer {
         ptx::wgmma_fence();
         multiply_rows<T, C::kDim, 64>(dp, v_rows, C::kPanelKv, grad_o, C::kPanelQ);
         ptx::wgmma_commit_group();
-        add_sum();
+        add_sum(staged, last_piece, parity ^ 1);
         const bool stores = step == 0 && !first_tile;
         ptx::wgmma_wait_group<1>();
         ptx::wgmma_pin<32>(s);
@@ -214,31 +210,34 @@ struct KvStationaryConsumer {
             multiply_sum(sum, rows, k, piece);
             ptx::wgmma_wait_group<0>();
             ptx::wgmma_pin<32>(sum);
-            add_sum();
-            stage_sum(sum, piece, t, head, block);
+            if (piece % 2 == 1) add_sum(sum_block, piece - 1, parity ^ 1);
+            stage_sum(sum);
           }
+          staged = sum_block;
           ptx::wgmma_pin<kColumns / 2>(grad_v);
           multiply_grad_k(grad_k, score_grad, q, step);
         } else {
           float sum[32];
           const int piece = C::kTakeTurns ? 0 : warpgroup;
-          const bool sums = !C::kTakeTurns || (block + head) % 2 == warpgroup;
+          const bool sums = !C::kTakeTurns || sum_block % 2 == warpgroup;
           if (sums) multiply_sum(sum, rows, k, piece);
           if (stores) store_grad_k(grad_k);
           multiply_grad_k(grad_k, score_grad, q, step);
           ptx::wgmma_wait_group<1>();
           ptx::wgmma_pin<32>(sum);
           ptx::wgmma_pin<kColumns / 2>(grad_v);
-          if (sums) stage_sum(sum, piece, t, head, block);
+          if (sums) stage_sum(sum);
+          staged = sums ? sum_block : -1;
         }
         if (step == steps - 1) arrive(shared.k_empty(key_buffer.index));
         ptx::wgmma_wait_group<0>();
         ptx::wgmma_pin<kColumns / 2>(grad_k);
         arrive(shared.stage_empty(i));
         stage.advance();
-        if (++block == end_block) {
+        ++sum_block;
+        if (++block == end_block) {  // the next head of the group
           block = first_block;
-          ++head;
+          sum_block += p.grad_q_blocks - (end_block - first_block);
         }
       }
       if (lane == 0) pending.to = {t.kv_row + first_key + warp * 16, t.head, t.kv_end};
@@ -250,7 +249,7 @@ struct KvStationaryConsumer {
       v_phase ^= 1;
     }
     if (!first_tile) {
-      add_sum();
+      add_sum(staged, last_piece, parity ^ 1);
       store_grad_v(grad_v);
       store_grad_k(grad_k);
     }

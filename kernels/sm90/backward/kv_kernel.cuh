@@ -15,7 +15,7 @@ __device__ __forceinline__ void backward_kv_stationary(const KvStationaryMaps& m
     }
     for (int i = 0; i < C::kTiles; ++i) {
       ptx::mbarrier_init(shared.tile_full(i), 1);
-      ptx::mbarrier_init(shared.tile_empty(i), 1 + 8);
+      ptx::mbarrier_init(shared.tile_empty(i), 1 + 8 + (p.turns != nullptr ? 1 : 0));
     }
     for (int i = 0; i < C::kKeyBuffers; ++i) {
       ptx::mbarrier_init(shared.k_full(i), 1);
@@ -28,6 +28,8 @@ __device__ __forceinline__ void backward_kv_stationary(const KvStationaryMaps& m
       ptx::mbarrier_init(shared.grad_o_full(i), 1);
       ptx::mbarrier_init(shared.stage_empty(i), 8);
     }
+    ptx::mbarrier_init(shared.turn(), 1);
+    ptx::mbarrier_init(shared.sums_made(), C::kSumsOfStep);
     ptx::fence_mbarrier_init();
   }
   if (C::kDim > 128 && p.head_dim <= C::kDim - 64) {  // columns that no copy fills
@@ -45,8 +47,10 @@ __device__ __forceinline__ void backward_kv_stationary(const KvStationaryMaps& m
       if (threadIdx.x == 0) load<C>(p, maps, shared);
     } else if (warp == 1) {
       if (threadIdx.x == 32) list_tiles<C>(p, shared);
+    } else if (warp == 2) {
+      fill_unseen<C>(p, blockIdx.x, gridDim.x);
     } else {
-      fill_unseen<C>(p, 2 * blockIdx.x + warp - 2, 2 * gridDim.x);
+      if (threadIdx.x == 96 && p.turns != nullptr) keep_order<C>(p, shared);
     }
   } else {
     ptx::setmaxnreg_inc<C::kConsumerRegisters>();

@@ -12,15 +12,10 @@ namespace jfa::sm90 {
 
 // What the first lane of a warp that multiplies has still to do; in shared memory, since registers are scarce.
 struct alignas(16) KvStationaryPending {
-  float* sum;          // where the sum in the staging buffer goes; null if there is none
-  uint32_t* turn;      // counter of the sums that were added there
-  uint32_t before;     // how many come first
-  uint32_t signals;    // 1: the sum was added, but not yet counted
-  int64_t first;       // block of dQ of the first head and query of the tile, in the partial sum
-  GradientRows to;     // of the tile before
-  uint32_t padding;
+  GradientRows to;      // of the tile before
+  uint32_t unreported;  // 1: the last sum was added, but the keeper of the order does not know
 };
-static_assert(sizeof(KvStationaryPending) == 48);
+static_assert(sizeof(KvStationaryPending) == 16);
 
 // Shared-memory addresses of a CTA.
 template <typename C>
@@ -51,6 +46,8 @@ struct KvStationaryShared {
   __device__ uint32_t q_full(int i) const { return k_full(2 * C::kKeyBuffers + 2 + i); }
   __device__ uint32_t grad_o_full(int i) const { return q_full(C::kStages + i); }
   __device__ uint32_t stage_empty(int i) const { return q_full(2 * C::kStages + i); }
+  __device__ uint32_t turn() const { return q_full(3 * C::kStages); }
+  __device__ uint32_t sums_made() const { return q_full(3 * C::kStages + 1); }
 
  private:
   __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }
@@ -67,10 +64,8 @@ __device__ void list_tiles(const BackwardParams& p, KvStationaryShared<C> shared
   BackwardWalk walk(p);
   bool more = true;
   while (more) {
-    const BackwardTile tile = walk.next(C::kBlockN);
-    more = tile.keys != 0;
     ptx::mbarrier_wait(shared.tile_empty(ring.index), ring.phase ^ 1);
-    shared.tile(ring.index) = tile;
+    more = walk.next(C::kBlockN, shared.tile(ring.index));
     ptx::mbarrier_arrive(shared.tile_full(ring.index));
     ring.advance();
   }
@@ -79,53 +74,83 @@ __device__ void list_tiles(const BackwardParams& p, KvStationaryShared<C> shared
 // Loads K of a tile ahead of Q and dO of the tile before, as far as the buffers of K go.
 template <typename C>
 __device__ void load(const BackwardParams& p, const KvStationaryMaps& maps, KvStationaryShared<C> shared) {
-  Ring<C::kTiles> next;
-  Ring<C::kKeyBuffers> k;
-  Ring<C::kStages> stage;
-  uint32_t v_phase = 0;
+  // Counts instead of indices and phases: registers are few.
+  static_assert((C::kTiles & (C::kTiles - 1)) == 0 && (C::kStages & (C::kStages - 1)) == 0);
+  uint32_t loaded = 0;  // blocks of keys under way
+  uint32_t stages = 0;  // steps under way
   const int panels = (p.head_dim + 63) / 64;  // the others hold zeros
-  auto load_keys = [&] {
-    ptx::mbarrier_wait(shared.tile_full(next.index), next.phase);
-    const BackwardTile& t = shared.tile(next.index);
-    next.advance();
-    if (t.keys == 0) return;
-    ptx::mbarrier_wait(shared.k_empty(k.index), k.phase ^ 1);
-    ptx::mbarrier_arrive_expect_tx(shared.k_full(k.index), panels * C::kPanelKv);
-    load_rows(shared.k(k.index), C::kPanelKv, maps.k, shared.k_full(k.index), p.head_dim, t.kv_row, t.head, t.kv_end);
-    k.advance();
-  };
-  load_keys();
-  for (int index = 0;; index = (index + 1) % C::kTiles) {
-    const BackwardTile& t = shared.tile(index);
+#pragma unroll 1
+  for (uint32_t number = 0;; ++number) {
+    const BackwardTile& t = shared.tile(number % C::kTiles);
+    if (number == 0) ptx::mbarrier_wait(shared.tile_full(0), 0);
     if (t.keys == 0) break;
-    const int steps = t.blocks * p.group;
     int block = 0, head = t.head * p.group;
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
-      const int i = stage.index;
-      ptx::mbarrier_wait(shared.stage_empty(i), stage.phase ^ 1);
+    for (int steps = t.blocks * p.group, step = 0;; ++step) {
+      const bool ahead = C::kKeyBuffers > 1 ? step > 0 : step == steps;
+      if (loaded < number + 1 + ahead) {
+        ptx::mbarrier_wait(shared.tile_full(loaded % C::kTiles), loaded / C::kTiles % 2);
+        const BackwardTile& next = shared.tile(loaded % C::kTiles);
+        const uint32_t buffer = loaded % C::kKeyBuffers, full = shared.k_full(buffer);
+        if (next.keys != 0) {
+          ptx::mbarrier_wait(shared.k_empty(buffer), loaded / C::kKeyBuffers % 2 ^ 1);
+          ptx::mbarrier_arrive_expect_tx(full, panels * C::kPanelKv);
+          load_rows(shared.k(buffer), C::kPanelKv, maps.k, full, p.head_dim, next.kv_row, next.head, next.kv_end);
+        }
+        ++loaded;
+      }
+      if (step == steps) break;
+      const uint32_t i = stages % C::kStages;
+      ptx::mbarrier_wait(shared.stage_empty(i), stages / C::kStages % 2 ^ 1);
+      ++stages;
       const int32_t row = t.q_row + (t.first_block + block) * C::kBlockM;
       ptx::mbarrier_arrive_expect_tx(shared.q_full(i), panels * C::kPanelQ);
       load_rows(shared.q(i), C::kPanelQ, maps.q, shared.q_full(i), p.head_dim, row, head, t.q_end);
       if (step == 0) {
-        ptx::mbarrier_wait(shared.v_empty(), v_phase ^ 1);
-        v_phase ^= 1;
+        ptx::mbarrier_wait(shared.v_empty(), number % 2 ^ 1);
         ptx::mbarrier_arrive_expect_tx(shared.v_full(), panels * C::kPanelKv);
         load_rows(shared.v(), C::kPanelKv, maps.v, shared.v_full(), p.head_dim, t.kv_row, t.head, t.kv_end);
       }
-      const int64_t stats = static_cast<int64_t>(head) * p.stat_blocks + t.stat_block + t.first_block + block;
       ptx::mbarrier_arrive_expect_tx(shared.grad_o_full(i), panels * C::kPanelQ + C::kBytesStats);
       load_rows(shared.grad_o(i), C::kPanelQ, maps.grad_o, shared.grad_o_full(i), p.head_dim, row, head, t.o_end);
+      const int64_t stats = static_cast<int64_t>(head) * p.stat_blocks + t.stat_block + t.first_block + block;
       ptx::bulk_load(shared.stats(i), p.stats + stats * 2 * kStatRows, C::kBytesStats, shared.grad_o_full(i));
-      stage.advance();
-      if (C::kKeyBuffers > 1 && step == min(1, steps - 1)) load_keys();
       if (++block == t.blocks) {
         block = 0;
         ++head;
       }
     }
-    if (C::kKeyBuffers == 1) load_keys();
-    ptx::mbarrier_arrive(shared.tile_empty(index));
+    ptx::mbarrier_arrive(shared.tile_empty(number % C::kTiles));
+  }
+}
+
+// Lets this CTA add to each block of dQ when all sums are made that come before: those of the key blocks before for
+// packed Q, of the tiles before in the same partial sum for broadcast Q, which then has no mask.
+template <typename C>
+__device__ void keep_order(const BackwardParams& p, KvStationaryShared<C> shared) {
+  Ring<C::kTiles> tile;
+  uint32_t phase = 0;
+  while (true) {
+    ptx::mbarrier_wait(shared.tile_full(tile.index), tile.phase);
+    const BackwardTile& t = shared.tile(tile.index);
+    if (t.keys == 0) return;
+    uint32_t* counter = p.turns + t.sum_block + t.first_block;
+#pragma unroll 1
+    for (int head = 0; head < p.group; ++head) {
+#pragma unroll 1
+      for (int block = 0; block < t.blocks; ++block, ++counter) {
+        uint32_t turn = t.turn;
+        if constexpr (C::kMask) turn -= p.mask.begin_key((t.first_block + block) * C::kBlockM, t.diagonal) / C::kBlockN;
+        while (ptx::load_acquire(counter) != turn) ptx::nanosleep();
+        ptx::mbarrier_arrive(shared.turn());
+        ptx::mbarrier_wait(shared.sums_made(), phase);
+        phase ^= 1;
+        ptx::add_release(counter);
+      }
+      counter += p.grad_q_blocks - t.blocks;
+    }
+    ptx::mbarrier_arrive(shared.tile_empty(tile.index));
+    tile.advance();
   }
 }
 
