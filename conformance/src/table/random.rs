@@ -45,6 +45,7 @@ pub fn case(dtypes: &[Dtype], seed: u64, index: u64) -> Case {
         }
         case.lengths.push((len_q, len_kv));
     }
+    case.accumulate = rng.pick(&[0, 0, 0, 1, 2, 4, 6, 7]);
     case
 }
 
