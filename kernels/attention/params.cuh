@@ -152,8 +152,8 @@ struct BackwardSchedule {
   uint32_t padding;
 };
 
-// Row statistics and dQ lie in blocks of 64 queries. Sequences begin at whole blocks, see stat_block(); broadcast dQ has
-// ceil(seqlen_q / 64) blocks, packed dQ those of the statistics.
+// Row statistics and dQ lie in blocks of 64 queries. Sequences begin at whole blocks, see stat_block(); broadcast dQ
+// has ceil(seqlen_q / 64) blocks, packed dQ those of the statistics.
 struct BackwardParams {
   static constexpr int kAccumulateQ = 1, kAccumulateK = 2, kAccumulateV = 4;
 

@@ -100,20 +100,20 @@ __device__ __forceinline__ int sum_offset(int column, int warp, int lane) {
 
 // One backward tile with a block of keys, as it lies in shared memory.
 struct alignas(16) BackwardTile {
-  int32_t keys;         // keys from the first of the block to the end of the sequence; 0 ends the list
-  int32_t key;          // the first key
-  int32_t kv_row;       // ragged coordinates of it
+  int32_t keys;    // keys from the first of the block to the end of the sequence; 0 ends the list
+  int32_t key;     // the first key
+  int32_t kv_row;  // ragged coordinates of it
   int32_t kv_end;
   int32_t head;         // key head
   int32_t first_block;  // blocks of 64 queries that see it
   int32_t blocks;
-  int32_t diagonal;     // key on the diagonal of query 0
-  int32_t q_row;        // ragged coordinates of query 0, also of O
+  int32_t diagonal;  // key on the diagonal of query 0
+  int32_t q_row;     // ragged coordinates of query 0, also of O
   int32_t q_end;
   int32_t o_end;
-  int32_t stat_block;   // block of statistics of query 0, within a head
-  int32_t sum_block;    // block of dQ of query 0 and the first query head
-  int32_t turn;         // among the tiles of that sum; packed Q: among the blocks of keys of the sequence
+  int32_t stat_block;  // block of statistics of query 0, within a head
+  int32_t sum_block;   // block of dQ of query 0 and the first query head
+  int32_t turn;        // among the tiles of that sum; packed Q: among the blocks of keys of the sequence
   int32_t padding[2];
 };
 static_assert(sizeof(BackwardTile) == 64);
@@ -161,7 +161,8 @@ class BackwardWalk {
     t.head = head_;
     const uint32_t lane = s_.lanes == 0 ? 0 : slot_ / s_.heads;
     t.turn = s_.lanes == 0 ? entry.block : index_ / s_.lanes * s_.chain + lane % s_.chain;
-    t.sum_block = (lane / s_.chain * p_.forward.heads + head_ * p_.group) * p_.grad_q_blocks + (p_.broadcast_q ? 0 : stats);
+    t.sum_block =
+        (lane / s_.chain * p_.forward.heads + head_ * p_.group) * p_.grad_q_blocks + (p_.broadcast_q ? 0 : stats);
     advance();
     return true;
   }

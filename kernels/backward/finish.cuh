@@ -69,12 +69,12 @@ __device__ __forceinline__ void finish_backward(const BackwardParams& p) {
 }  // namespace jfa
 
 // Instantiates both kernels for one head dimension in shared memory.
-#define JFA_BACKWARD_SIDES(type, suffix, dim)                                                                       \
-  extern "C" __global__ void __launch_bounds__(jfa::kSideThreads)                                                   \
-      jfa_backward_prepare_##suffix##_d##dim(const __grid_constant__ jfa::BackwardParams params) {                  \
-    jfa::prepare_backward<type, dim / 8>(params);                                                                   \
-  }                                                                                                                 \
-  extern "C" __global__ void __launch_bounds__(jfa::kSideThreads)                                                   \
-      jfa_backward_finish_##suffix##_d##dim(const __grid_constant__ jfa::BackwardParams params) {                   \
-    jfa::finish_backward<type, dim>(params);                                                                        \
+#define JFA_BACKWARD_SIDES(type, suffix, dim)                                                      \
+  extern "C" __global__ void __launch_bounds__(jfa::kSideThreads)                                  \
+      jfa_backward_prepare_##suffix##_d##dim(const __grid_constant__ jfa::BackwardParams params) { \
+    jfa::prepare_backward<type, dim / 8>(params);                                                  \
+  }                                                                                                \
+  extern "C" __global__ void __launch_bounds__(jfa::kSideThreads)                                  \
+      jfa_backward_finish_##suffix##_d##dim(const __grid_constant__ jfa::BackwardParams params) {  \
+    jfa::finish_backward<type, dim>(params);                                                       \
   }

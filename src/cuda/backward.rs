@@ -13,8 +13,6 @@ use crate::problem::{Dtype, Problem};
 use crate::schedule::{BackwardDeal, blocks};
 use crate::workspace::Carver;
 
-/// Counters of a block of dQ; see `kTurns` in `kernels/attention/tiles.cuh`.
-const TURNS: i64 = 16;
 /// CTAs of the kernels before and after the backward, for each multiprocessor.
 const SIDE_CTAS: u32 = 8;
 
@@ -41,7 +39,7 @@ impl Plan {
             grad_q_blocks,
             stats: heads * stat_blocks * 2 * block,
             sums: sum_blocks * block * self.backward.dim,
-            turns: if self.takes_turns(problem) { sum_blocks * TURNS } else { 0 },
+            turns: if self.takes_turns(problem) { (sum_blocks + 3) / 4 * 4 } else { 0 },
         }
     }
 

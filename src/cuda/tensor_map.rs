@@ -52,7 +52,13 @@ impl TensorMap {
     /// `ragged_end` rows ahead of the tensor, so that the row coordinate can count towards the end of a sequence, where
     /// boxes are clipped; see `kernels/attention/tiles.cuh`. Panels are a dimension of their own only if they are whole;
     /// else the columns are clipped too.
-    pub(super) fn jagged(dtype: Dtype, tensor: &Tensor, shape: &Shape, box_rows: u32, columns: Columns) -> Result<Self> {
+    pub(super) fn jagged(
+        dtype: Dtype,
+        tensor: &Tensor,
+        shape: &Shape,
+        box_rows: u32,
+        columns: Columns,
+    ) -> Result<Self> {
         let &Shape { rows, heads, head_dim, ragged_end } = shape;
         let size = dtype.size() as i64;
         let (row, head) = (tensor.row_stride * size, tensor.head_stride * size);

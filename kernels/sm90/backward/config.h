@@ -17,7 +17,8 @@ struct KvStationaryConfig {
   using T = T_;
   static constexpr int kDim = kDim_;
   static constexpr bool kMask = kMask_;
-  // Two warpgroups multiply. They share the keys of a tile, or, where dK and dV would not fit in registers, its columns.
+  // Two warpgroups multiply. They share the keys of a tile, or, where dK and dV would not fit in registers, its
+  // columns.
   static constexpr bool kSplitColumns = kDim > 128;
   static constexpr int kColumns = kSplitColumns ? kDim / 2 : kDim;  // of dK and dV, of a warpgroup
   static constexpr int kBlockN = kSplitColumns ? 64 : 128;          // keys of a tile
@@ -26,7 +27,7 @@ struct KvStationaryConfig {
   static constexpr int kSumsOfStep = kTakeTurns ? 4 : kSplitColumns ? 16 : 8;  // by the warps together
   static constexpr int kPanels = kDim / 64;  // columns of 64 elements, one swizzle atom wide
   static constexpr int kKeyBuffers = kSplitColumns ? 1 : 2;
-  static constexpr int kTiles = 4;                     // ring of tile descriptions
+  static constexpr int kTiles = 4;                                      // ring of tile descriptions
   static constexpr int kStages = kDim == 64 ? 4 : kDim == 128 ? 2 : 1;  // ring of Q and dO blocks
   static constexpr int kProducerRegisters = 24;
   static constexpr int kConsumerRegisters = 240;

@@ -48,8 +48,7 @@ JFA_INLINE void multiply_columns(float* d, const uint32_t* a, uint32_t b_rows, i
   const uint32_t b = ptx::wgmma_descriptor_low(b_rows, b_panel);
 #pragma unroll
   for (int step = 0; step < kK / 16; ++step) {
-    ptx::wgmma_rs<T, kN>(d, a + 4 * step, ptx::wgmma_descriptor(b + step * (16 * 128 / 16)),
-                         step > 0 ? 1 : accumulate);
+    ptx::wgmma_rs<T, kN>(d, a + 4 * step, ptx::wgmma_descriptor(b + step * (16 * 128 / 16)), step > 0 ? 1 : accumulate);
   }
 }
 
@@ -88,7 +87,8 @@ JFA_INLINE void score_gradients(const float* s, const float* dp, uint32_t stats,
   for (int j = 0; j < 8; ++j) {
     const float2 delta = ptx::load_shared2(stats + (kStatRows + threadIdx.x % 4 * 2 + 8 * j) * 4);
     packed[2 * j] = ptx::pack<T>(s[4 * j] * (dp[4 * j] - delta.x), s[4 * j + 1] * (dp[4 * j + 1] - delta.y));
-    packed[2 * j + 1] = ptx::pack<T>(s[4 * j + 2] * (dp[4 * j + 2] - delta.x), s[4 * j + 3] * (dp[4 * j + 3] - delta.y));
+    packed[2 * j + 1] =
+        ptx::pack<T>(s[4 * j + 2] * (dp[4 * j + 2] - delta.x), s[4 * j + 3] * (dp[4 * j + 3] - delta.y));
   }
 }
 
@@ -134,7 +134,6 @@ JFA_INLINE void store_panel(const float* x, float factor, uint32_t staging, cons
       ptx::tma_store(map, staging, c0, to.row, c2, to.head, to.end);
     }
   }
-  __syncwarp();
 }
 
 }  // namespace jfa::sm90

@@ -30,14 +30,13 @@ struct KvStationaryConsumer {
     if (lane == 0) pending = {};
   }
 
-  JFA_INLINE void arrive(uint32_t barrier) const {
-    ptx::mbarrier_arrive_if(lane == 0, barrier);
-  }
+  JFA_INLINE void arrive(uint32_t barrier) const { ptx::mbarrier_arrive_if(lane == 0, barrier); }
 
   // Hides what these keys are not seen by: queries outside the window.
   JFA_INLINE void hide_queries(float* s, const BackwardTile& t, int block, float hidden) const {
     const int key = t.key + (C::kSplitColumns ? 0 : warpgroup * 64) + warp * 16 + lane / 4 - t.diagonal;
-    const int low = key - p.mask.right - block * 64 - lane % 4 * 2, high = key + p.mask.left - block * 64 - lane % 4 * 2;
+    const int low = key - p.mask.right - block * 64 - lane % 4 * 2,
+              high = key + p.mask.left - block * 64 - lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
       const int column = i / 4 * 8 + i % 2 - i % 4 / 2 * 8;
@@ -152,7 +151,8 @@ struct KvStationaryConsumer {
       const int keys = uniform(t.keys);
       if (keys == 0) break;
       ptx::mbarrier_wait(shared.k_full(key_buffer.index), key_buffer.phase);
-      const uint32_t k = shared.k(key_buffer.index), k_rows = k + first_key * 128, v_rows = shared.v() + first_key * 128;
+      const uint32_t k = shared.k(key_buffer.index), k_rows = k + first_key * 128,
+                     v_rows = shared.v() + first_key * 128;
       const int first_block = uniform(t.first_block), end_block = first_block + uniform(t.blocks);
       const int steps = (end_block - first_block) * p.group;
       int block = first_block;

@@ -1,12 +1,12 @@
 // The warps of the K/V-stationary backward that do not multiply: one loads, three zero the gradients of unseen keys.
 #pragma once
 
+#include "attention/ring.cuh"
 #include "attention/tiles.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
 #include "sm90/backward/config.h"
 #include "sm90/backward/gradients.cuh"
-#include "attention/ring.cuh"
 
 namespace jfa::sm90 {
 
@@ -76,8 +76,8 @@ template <typename C>
 __device__ void load(const BackwardParams& p, const KvStationaryMaps& maps, KvStationaryShared<C> shared) {
   // Counts instead of indices and phases: registers are few.
   static_assert((C::kTiles & (C::kTiles - 1)) == 0 && (C::kStages & (C::kStages - 1)) == 0);
-  uint32_t loaded = 0;  // blocks of keys under way
-  uint32_t stages = 0;  // steps under way
+  uint32_t loaded = 0;                        // blocks of keys under way
+  uint32_t stages = 0;                        // steps under way
   const int panels = (p.head_dim + 63) / 64;  // the others hold zeros
 #pragma unroll 1
   for (uint32_t number = 0;; ++number) {

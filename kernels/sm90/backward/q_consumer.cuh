@@ -30,7 +30,7 @@ struct QStationaryConsumer {
         staging(smem.staging(warpgroup_index * 4 + uniform(threadIdx.x / 32 % 4))) {}
 
   JFA_INLINE void arrive(uint32_t barrier) const {
-    ptx::mbarrier_arrive_if(lane == 0, barrier);
+    if (lane == 0) ptx::mbarrier_arrive(barrier);
   }
 
   // Stores 64 columns of this warp's rows of dK or dV; each panel has a staging buffer of its own.
@@ -41,7 +41,6 @@ struct QStationaryConsumer {
     store_panel<T>(x, factor, staging + panel * 2048, map, panel, p.head_dim, {row + warp * 16, head, end},
                    p.accumulate & add);
     if (lane == 0) ptx::bulk_commit_group();
-    __syncwarp();
   }
   JFA_INLINE void store_grad_k(const float* x, int panel, int32_t row, int32_t end) const {
     store(x, p.scale, maps.grad_k, panel, BackwardParams::kAccumulateK, row, end);
@@ -175,7 +174,7 @@ JFA_INLINE void sum_queries(const BackwardParams& p, QStationaryShared<C> shared
     }
     ptx::wgmma_commit_group();
     ptx::wgmma_wait_group<0>();
-    ptx::mbarrier_arrive_if(lane == 0, shared.slot_empty(slot.index));
+    if (lane == 0) ptx::mbarrier_arrive(shared.slot_empty(slot.index));
     slot.advance();
   }
   const int64_t first = (static_cast<int64_t>(range.lane) * p.schedule.heads + range.head) * p.grad_q_blocks;

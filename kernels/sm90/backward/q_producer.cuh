@@ -1,10 +1,10 @@
 // The warp of the Q-stationary backward that loads, and what the roles share.
 #pragma once
 
+#include "attention/ring.cuh"
 #include "ptx/mbarrier.cuh"
 #include "sm90/backward/config.h"
 #include "sm90/backward/gradients.cuh"
-#include "attention/ring.cuh"
 
 namespace jfa::sm90 {
 
@@ -49,8 +49,7 @@ struct QStationaryMaps {
 struct TileRange {
   uint32_t head, lane, begin, end;
 
-  __device__ explicit TileRange(const BackwardSchedule& s)
-      : head(blockIdx.x % s.heads), lane(blockIdx.x / s.heads) {
+  __device__ explicit TileRange(const BackwardSchedule& s) : head(blockIdx.x % s.heads), lane(blockIdx.x / s.heads) {
     const uint64_t entries = s.state->backward_entries;
     begin = entries * lane / s.lanes;
     end = entries * (lane + 1) / s.lanes;
@@ -97,7 +96,8 @@ __device__ void load(const BackwardParams& p, const QStationaryMaps& maps, QStat
       ptx::mbarrier_wait(shared.grad_o_empty(d), (sequences - 1) / 2 % 2 ^ 1);
       ptx::mbarrier_arrive_expect_tx(barrier, C::kBytesQ + C::kBytesStats);
       load_rows(shared.grad_o(d), C::kPanelQ, maps.grad_o, barrier, p.head_dim, q_row, range.head, o_end);
-      const int64_t stats = static_cast<int64_t>(range.head) * p.stat_blocks + stat_block(o_end - p.seqlen_q, entry.batch);
+      const int64_t stats =
+          static_cast<int64_t>(range.head) * p.stat_blocks + stat_block(o_end - p.seqlen_q, entry.batch);
       ptx::bulk_load(shared.stats(d), p.stats + stats * 2 * kStatRows, C::kBytesStats, barrier);
     }
     load_block(shared.v(i), C::kPanelKv, C::kBytesKv, maps.v, shared.v_full(i), row, kv_end);

@@ -1,6 +1,7 @@
 // The warps of the Hopper forward that do not multiply: one lists tiles, one loads, two fill keyless rows.
 #pragma once
 
+#include "attention/ring.cuh"
 #include "attention/tiles.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
@@ -26,20 +27,6 @@ struct ForwardShared {
 
  private:
   __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }
-};
-
-// Index and phase of a ring buffer.
-template <int kSize>
-struct Ring {
-  int index = 0;
-  uint32_t phase = 0;
-
-  __device__ __forceinline__ void advance() {
-    if (++index == kSize) {
-      index = 0;
-      phase ^= 1;
-    }
-  }
 };
 
 // Writes the description of every tile of this CTA, then one without keys.
