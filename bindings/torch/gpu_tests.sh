@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tests the PyTorch operators and the C++ trainer on a GPU machine that has PyTorch, pytest, CMake and a C++ compiler, but
-# no cargo and no network: what cargo makes is brought along.
+# Tests the PyTorch operators, training on several ranks and the C++ trainer on a GPU machine that has PyTorch, pytest,
+# CMake and a C++ compiler, but no cargo and no network: what cargo makes is brought along.
 #
 #   bindings/torch/gpu_tests.sh [BUILD [PYTEST OPTIONS...]]
 #
@@ -13,7 +13,8 @@ build=$(cd "${1:-$root/target/torch}" && pwd)
 
 python3 -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else "error: PyTorch sees no GPU")'
 status=0
-PYTHONPATH="$build/python" python3 -m pytest -q -p no:cacheprovider "$root/bindings/torch/tests" "$@" || status=1
+PYTHONPATH="$build/python" python3 -m pytest -q -p no:cacheprovider "$root/bindings/torch/tests" \
+  "$root/examples/ddp" "$@" || status=1
 
 libtorch=$(python3 -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parent)')
 trainer=$(mktemp -d)

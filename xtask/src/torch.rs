@@ -42,7 +42,8 @@ fn operators(context: &Context) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Builds the operators and runs their tests; returns pytest's output and what became of it. `options` are pytest's.
+/// Builds the operators and runs their tests and those of the example for several ranks; returns pytest's output and
+/// what became of it. `options` are pytest's.
 ///
 /// # Errors
 /// If PyTorch or pytest cannot be installed, or the build fails.
@@ -51,7 +52,8 @@ pub fn tests(context: &Context, options: &[&str]) -> Result<(String, Result)> {
     let pytest = site_packages(&context.python_tool("pytest", &PYTEST)?)?;
     let mut python = context.command(context.torch()?.join("bin/python"));
     python.env("PYTHONPATH", std::env::join_paths([folder, pytest])?).env("PYTHONDONTWRITEBYTECODE", "1");
-    python.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "bindings/torch/tests"]).args(options);
+    python.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "bindings/torch/tests", "examples/ddp"]);
+    python.args(options);
     context.run_and_read(&mut python)
 }
 
