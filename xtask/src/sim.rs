@@ -32,7 +32,7 @@ const BACKWARD: &[u8] = b"jfa_sm90_backward";
 
 /// Small cases that together run every kernel: each head dimension of its own code, with and without a mask, with keys
 /// and with queries that stay in place.
-const SOAK: [&str; 12] = [
+const SOAK: [&str; 13] = [
     "numeric/every-d64",
     "numeric/every-d128",
     "numeric/every-d192",
@@ -45,6 +45,7 @@ const SOAK: [&str; 12] = [
     "numeric/masks-d128-full",
     "numeric/broadcast-d96-h2.2-full",
     "lengths/broadcast-one-key",
+    "combine/two-from",
 ];
 
 /// What one run of the table takes.
