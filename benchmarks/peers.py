@@ -348,7 +348,7 @@ def main():
     result["summary"] = summarise(result["rows"])
     report(result)
     if options.backward and not any("bwd_vs_best" in row for row in result["rows"]):
-        print("NOTE: no backward was compared: jfa_backward does not run on this device, or no peer has one")
+        print("NOTE: no backward was compared: no peer has one")
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(result, indent=1) + "\n")

@@ -91,7 +91,7 @@ fn chain(lanes: u32, part_bytes: i64) -> u32 {
 pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Backward> {
     let dim = match problem.head_dim {
         ..=64 => 64,
-        ..=128 => 128,
+        65..=128 => 128,
         _ => 256,
     };
     let dtype = if problem.dtype == Dtype::Fp16 { "fp16" } else { "bf16" };
