@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from model import Sizes
-from train import Trainer, join
+from train import Trainer, join, leave
 
 BATCHES = 4  # Different ones, in turn.
 
@@ -48,7 +48,6 @@ def measure(rank, world_size, sizes, options, folder):
     if world_size > 1:
         busiest = busiest.to(device)
         dist.all_reduce(busiest, op=dist.ReduceOp.MAX)
-        dist.destroy_process_group()
     if rank == 0:
         median = seconds[len(seconds) // 2]
         mean = torch.tensor(whole, dtype=torch.float64) / world_size
@@ -60,6 +59,7 @@ def measure(rank, world_size, sizes, options, folder):
             "busiest_rank_over_mean": (busiest.cpu() / mean).max().item(),
         }
         pathlib.Path(folder, f"{world_size}.json").write_text(json.dumps(result))
+    leave()
 
 
 def main():

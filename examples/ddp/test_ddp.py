@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from model import Sizes
-from train import Trainer, join, train
+from train import Trainer, join, leave, train
 
 USERS = 96
 # Seconds after which a rank tells where it waits, and gives up.
@@ -46,7 +46,7 @@ def check_gradients(rank, device, world_size, meeting):
             assert (parameter.grad - wanted.grad).norm().item() < tolerance * norm, name
             compared += 1
     assert compared >= 11
-    dist.destroy_process_group()
+    leave()
 
 
 def check_learning(rank, device, world_size, meeting):
@@ -59,7 +59,7 @@ def check_learning(rank, device, world_size, meeting):
         other = parameter.detach().clone()
         dist.broadcast(other, 0)
         assert torch.equal(other, parameter)
-    dist.destroy_process_group()
+    leave()
 
 
 @pytest.mark.parametrize("device,world_size", WORLDS)
