@@ -39,10 +39,13 @@ def check_gradients(rank, device, world_size, meeting):
     dist.all_reduce(loss)
     torch.testing.assert_close(loss, alone.backward(whole, USERS), rtol=1e-5 if device == "cpu" else 1e-2, atol=0)
     tolerance = 2e-5 if device == "cpu" else 3e-2
+    # The gradient of the keys' biases is zero up to rounding, which in bfloat16 is far from nothing.
+    largest = max(parameter.grad.norm().item() for parameter in alone.model.parameters())
+    floor = largest * (1e-5 if device == "cpu" else 1e-2)
     compared = 0
     for (name, parameter), wanted in zip(trainer.model.module.named_parameters(), alone.model.parameters()):
         norm = wanted.grad.norm().item()
-        if norm > 1e-6:  # That of the keys' biases is zero up to rounding.
+        if norm > floor:
             assert (parameter.grad - wanted.grad).norm().item() < tolerance * norm, name
             compared += 1
     assert compared >= 11
