@@ -220,8 +220,20 @@ def summarise(rows):
             entry[f"{key}_vs_best"] = statistics.geometric_mean(ratios) if ratios else None
             entry[f"{key}_min"] = min(ratios, default=None)
             entry[f"{key}_roofline"] = statistics.geometric_mean(roofline) if roofline else None
+        steps = [ratio for ratio in map(step_vs_best, found) if ratio is not None]
+        entry["step_vs_best"] = statistics.geometric_mean(steps) if steps else None
+        entry["step_min"] = min(steps, default=None)
         entry["cases"] = sum(row["set"] == name for row in rows)
     return summary
+
+
+def step_vs_best(row):
+    """A step end to end: forward and backward of the best peer over jfa's planner, forward and backward."""
+    jfa = row["sides"].get("jfa", {})
+    peers = [side for name, side in row["sides"].items() if name != "jfa" and {"fwd_ms", "bwd_ms"} <= side.keys()]
+    if not peers or not {"update_forward_ms", "bwd_ms"} <= jfa.keys():
+        return None
+    return min(side["fwd_ms"] + side["bwd_ms"] for side in peers) / (jfa["update_forward_ms"] + jfa["bwd_ms"])
 
 
 def ceilings(reps):
@@ -293,6 +305,10 @@ def report(result):
                 print(
                     f"{name:7s} {key}, {entry['cases']} cases: {mean:.3f} times as fast as the best peer (geometric "
                     f"mean), at least {lowest:.3f}; {100 * roofline:.0f} % of the roofline")
+        if entry["step_vs_best"] is not None:
+            print(
+                f"{name:7s} planner, forward and backward: {entry['step_vs_best']:.3f} times as fast, at least "
+                f"{entry['step_min']:.3f}")
 
 
 def arguments():
