@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#define JFA_INLINE __device__ __forceinline__
+
 namespace jfa::ptx {
 
 // PTX ISA, "ld": 16 bytes, the same for all lanes.

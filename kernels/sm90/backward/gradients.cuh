@@ -12,7 +12,10 @@
 
 namespace jfa::sm90 {
 
-#define JFA_INLINE __device__ __forceinline__
+// Mirrors src/cuda/backward.rs.
+struct BackwardMaps {
+  CUtensorMap q, k, v, grad_o, grad_k, grad_v;
+};
 
 // The same value in all lanes, known to the compiler to be so.
 template <typename T>

@@ -11,13 +11,13 @@ struct KvStationaryConsumer {
   static constexpr int kColumns = C::kColumns;
 
   const BackwardParams& p;
-  const KvStationaryMaps& maps;
+  const BackwardMaps& maps;
   const KvStationaryShared<C> shared;
   const int warpgroup, warp, lane;
   const uint32_t staging;
   KvStationaryPending& pending;
 
-  JFA_INLINE KvStationaryConsumer(const BackwardParams& params, const KvStationaryMaps& tensor_maps,
+  JFA_INLINE KvStationaryConsumer(const BackwardParams& params, const BackwardMaps& tensor_maps,
                                   KvStationaryShared<C> smem, int warpgroup_index)
       : p(params),
         maps(tensor_maps),

@@ -6,7 +6,7 @@
 namespace jfa::sm90 {
 
 template <typename C>
-__device__ __forceinline__ void backward_kv_stationary(const KvStationaryMaps& maps, const BackwardParams& p) {
+__device__ __forceinline__ void backward_kv_stationary(const BackwardMaps& maps, const BackwardParams& p) {
   extern __shared__ __align__(1024) uint8_t memory[];
   const KvStationaryShared<C> shared{static_cast<uint32_t>(__cvta_generic_to_shared(memory))};
   if (threadIdx.x == 0) {
@@ -61,8 +61,8 @@ __device__ __forceinline__ void backward_kv_stationary(const KvStationaryMaps& m
 }  // namespace jfa::sm90
 
 // Instantiates one kernel with a C name.
-#define JFA_SM90_BACKWARD_KV(name, type, dim, mask)                                                                   \
-  extern "C" __global__ void __launch_bounds__(jfa::sm90::KvStationaryConfig<type, dim, mask>::kThreads, 1) name(     \
-      const __grid_constant__ jfa::sm90::KvStationaryMaps maps, const __grid_constant__ jfa::BackwardParams params) { \
-    jfa::sm90::backward_kv_stationary<jfa::sm90::KvStationaryConfig<type, dim, mask>>(maps, params);                  \
+#define JFA_SM90_BACKWARD_KV(name, type, dim, mask)                                                                    \
+  extern "C" __global__ void __launch_bounds__(jfa::sm90::KvStationaryConfig<type, dim, mask>::kThreads, 1)            \
+      name(const __grid_constant__ jfa::sm90::BackwardMaps maps, const __grid_constant__ jfa::BackwardParams params) { \
+    jfa::sm90::backward_kv_stationary<jfa::sm90::KvStationaryConfig<type, dim, mask>>(maps, params);                   \
   }

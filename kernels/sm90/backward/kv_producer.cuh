@@ -53,10 +53,6 @@ struct KvStationaryShared {
   __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }
 };
 
-struct KvStationaryMaps {
-  CUtensorMap q, k, v, grad_o, grad_k, grad_v;
-};
-
 // Writes the description of every tile of this CTA, then one without keys.
 template <typename C>
 __device__ void list_tiles(const BackwardParams& p, KvStationaryShared<C> shared) {
@@ -73,7 +69,7 @@ __device__ void list_tiles(const BackwardParams& p, KvStationaryShared<C> shared
 
 // Loads K of a tile ahead of Q and dO of the tile before, as far as the buffers of K go.
 template <typename C>
-__device__ void load(const BackwardParams& p, const KvStationaryMaps& maps, KvStationaryShared<C> shared) {
+__device__ void load(const BackwardParams& p, const BackwardMaps& maps, KvStationaryShared<C> shared) {
   // Counts instead of indices and phases: registers are few.
   static_assert((C::kTiles & (C::kTiles - 1)) == 0 && (C::kStages & (C::kStages - 1)) == 0);
   uint32_t loaded = 0;                        // blocks of keys under way

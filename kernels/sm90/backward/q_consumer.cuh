@@ -13,12 +13,12 @@ struct QStationaryConsumer {
   static constexpr int kBlocks = C::kBlocks, kPanels = C::kPanels, kWarpgroups = 2;
 
   const BackwardParams& p;
-  const QStationaryMaps& maps;
+  const BackwardMaps& maps;
   const QStationaryShared<C> shared;
   const int head, warpgroup, warp, lane;
   const uint32_t staging;
 
-  JFA_INLINE QStationaryConsumer(const BackwardParams& params, const QStationaryMaps& tensor_maps,
+  JFA_INLINE QStationaryConsumer(const BackwardParams& params, const BackwardMaps& tensor_maps,
                                  QStationaryShared<C> smem, const TileRange& range, int warpgroup_index)
       : p(params),
         maps(tensor_maps),

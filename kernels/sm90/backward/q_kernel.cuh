@@ -7,7 +7,7 @@
 namespace jfa::sm90 {
 
 template <typename C>
-__device__ __forceinline__ void backward_q_stationary(const QStationaryMaps& maps, const BackwardParams& p) {
+__device__ __forceinline__ void backward_q_stationary(const BackwardMaps& maps, const BackwardParams& p) {
   extern __shared__ __align__(1024) uint8_t memory[];
   const QStationaryShared<C> shared{static_cast<uint32_t>(__cvta_generic_to_shared(memory))};
   if (threadIdx.x == 0) {
@@ -50,8 +50,8 @@ __device__ __forceinline__ void backward_q_stationary(const QStationaryMaps& map
 }  // namespace jfa::sm90
 
 // Instantiates one kernel with a C name.
-#define JFA_SM90_BACKWARD_Q(name, type, dim, blocks)                                                                 \
-  extern "C" __global__ void __launch_bounds__(jfa::sm90::QStationaryConfig<type, dim, blocks>::kThreads, 1) name(   \
-      const __grid_constant__ jfa::sm90::QStationaryMaps maps, const __grid_constant__ jfa::BackwardParams params) { \
-    jfa::sm90::backward_q_stationary<jfa::sm90::QStationaryConfig<type, dim, blocks>>(maps, params);                 \
+#define JFA_SM90_BACKWARD_Q(name, type, dim, blocks)                                                                   \
+  extern "C" __global__ void __launch_bounds__(jfa::sm90::QStationaryConfig<type, dim, blocks>::kThreads, 1)           \
+      name(const __grid_constant__ jfa::sm90::BackwardMaps maps, const __grid_constant__ jfa::BackwardParams params) { \
+    jfa::sm90::backward_q_stationary<jfa::sm90::QStationaryConfig<type, dim, blocks>>(maps, params);                   \
   }

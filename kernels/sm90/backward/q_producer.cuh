@@ -41,10 +41,6 @@ struct QStationaryShared {
   __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }
 };
 
-struct QStationaryMaps {
-  CUtensorMap q, k, v, grad_o, grad_k, grad_v;
-};
-
 // The tiles of this CTA: an equal share of the list of its head.
 struct TileRange {
   uint32_t head, lane, begin, end;
@@ -57,7 +53,7 @@ struct TileRange {
 };
 
 template <typename C>
-__device__ void load(const BackwardParams& p, const QStationaryMaps& maps, QStationaryShared<C> shared,
+__device__ void load(const BackwardParams& p, const BackwardMaps& maps, QStationaryShared<C> shared,
                      const TileRange& range) {
   if (range.begin == range.end) return;
   const BackwardSchedule& s = p.schedule;

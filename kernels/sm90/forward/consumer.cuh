@@ -9,8 +9,6 @@
 
 namespace jfa::sm90 {
 
-#define JFA_INLINE __device__ __forceinline__
-
 // State of one thread of a consumer warpgroup. It holds two rows of the warpgroup's 64: row 16 w + lane / 4 of warp w
 // and the one eight below, and of these the columns 8 j + 2 (lane % 4) + {0, 1}.
 template <typename C>
