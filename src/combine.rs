@@ -3,14 +3,12 @@
 use std::ffi::c_void;
 
 use crate::error::{Error, Result, Status};
-use crate::plan::Tensor;
-use crate::problem::{ALIGNMENT, Device, Dtype, MAX_BATCH, MAX_HEAD_DIM, MAX_HEADS, MAX_ROWS};
+use crate::problem::{ALIGNMENT, Device, Dtype, MAX_BATCH, MAX_HEADS, MAX_ROWS, check_head_dim, in_range};
+use crate::tensor::{Shape, Tensor, aligned, require};
 use crate::{cpu, cuda};
 
 /// Largest number of parts of one call: a CUDA kernel takes their addresses as parameters.
 pub const MAX_PARTS: usize = 64;
-/// Largest stride, in elements.
-const MAX_STRIDE: i64 = 1 << 40;
 
 /// What attention to one part of the keys gave.
 #[derive(Clone, Copy, Debug)]
@@ -76,9 +74,7 @@ impl Combine {
     /// Checks all rules and fills in default strides.
     fn check(&mut self) -> Result<()> {
         in_range("heads", self.heads.into(), 1, MAX_HEADS.into())?;
-        if !(8..=MAX_HEAD_DIM).contains(&self.head_dim) || self.head_dim % 8 != 0 {
-            return Err(Error::invalid("head_dim", self.head_dim, "a multiple of 8 from 8 to 256"));
-        }
+        check_head_dim(self.head_dim)?;
         if self.part_dtype != self.dtype && self.part_dtype != Dtype::Fp32 {
             let rule = "JFA_DTYPE_UNSPECIFIED, dtype, or JFA_DTYPE_FP32";
             return Err(Error::invalid("part_dtype", format!("{:?}", self.part_dtype), rule));
@@ -88,16 +84,17 @@ impl Combine {
         if self.total_rows() > MAX_ROWS {
             return Err(Error::invalid("batch * rows", self.total_rows(), "at most 2^40"));
         }
+        let shape = self.shape();
         let mut spans = Vec::with_capacity(2 * self.parts.len());
         for (i, part) in self.parts.clone().iter().enumerate() {
             let name = format!("parts[{i}]");
-            self.parts[i].o = self.resolve(&format!("{name}.o"), part.o, self.part_dtype)?;
+            self.parts[i].o = part.o.with_default_strides(&format!("{name}.o"), self.part_dtype, &shape)?;
             spans.push(self.tensor_span(format!("{name}.o"), &self.parts[i].o, self.part_dtype)?);
             spans.push(self.lse_span(format!("{name}.lse"), part.lse)?);
         }
-        self.o = self.resolve("o", self.o, self.dtype)?;
+        self.o = self.o.with_default_strides("o", self.dtype, &shape)?;
         let o = self.tensor_span("o".into(), &self.o, self.dtype)?;
-        self.check_disjoint_rows()?;
+        self.o.check_disjoint_rows("o", &shape)?;
         let mut outputs = vec![o];
         if !self.lse.is_null() {
             outputs.push(self.lse_span("lse".into(), self.lse)?);
@@ -111,43 +108,8 @@ impl Combine {
         Ok(())
     }
 
-    /// Fills in default strides and neutralises those that are never used.
-    fn resolve(&self, name: &str, mut t: Tensor, dtype: Dtype) -> Result<Tensor> {
-        let (heads, head_dim) = (i64::from(self.heads), i64::from(self.head_dim));
-        if t.head_stride == 0 || heads == 1 {
-            t.head_stride = head_dim;
-        }
-        if t.row_stride == 0 || self.total_rows() <= 1 {
-            t.row_stride = heads * head_dim;
-        }
-        for (field, stride) in [("row_stride", t.row_stride), ("head_stride", t.head_stride)] {
-            let name = format!("{name}.{field}");
-            if !(head_dim..=MAX_STRIDE).contains(&stride) {
-                return Err(Error::invalid(&name, stride, format!("0 (contiguous) or head_dim = {head_dim} to 2^40")));
-            }
-            if !(stride as usize * dtype.size()).is_multiple_of(ALIGNMENT) {
-                let message = format!("{name} is {stride} elements, but must be a multiple of {ALIGNMENT} bytes");
-                return Err(Error::new(Status::Misaligned, message));
-            }
-        }
-        Ok(t)
-    }
-
-    /// The rows of O must not share an element, whichever of rows and heads lies inside the other.
-    fn check_disjoint_rows(&self) -> Result<()> {
-        let (rows, heads) = (i128::from(self.total_rows()), i128::from(self.heads));
-        let (row_stride, head_stride) = (i128::from(self.o.row_stride), i128::from(self.o.head_stride));
-        let head_dim = i128::from(self.head_dim);
-        let disjoint =
-            (heads - 1) * head_stride + head_dim <= row_stride || (rows - 1) * row_stride + head_dim <= head_stride;
-        if rows > 1 && heads > 1 && !disjoint {
-            let message = format!(
-                "o has row_stride {row_stride} and head_stride {head_stride}, so that its rows overlap; an output \
-                 needs disjoint rows"
-            );
-            return Err(Error::new(Status::InvalidArgument, message));
-        }
-        Ok(())
+    fn shape(&self) -> Shape {
+        Shape { rows: self.total_rows(), heads: self.heads.into(), head_dim: self.head_dim.into() }
     }
 
     fn tensor_span(&self, name: String, t: &Tensor, dtype: Dtype) -> Result<Span> {
@@ -183,17 +145,8 @@ impl Span {
 }
 
 fn span(name: String, data: *const c_void, bytes: i128, alignment: usize) -> Result<Span> {
-    if data.is_null() {
-        return Err(Error::new(Status::NullPointer, format!("{name} is null")));
-    }
-    if !(data as usize).is_multiple_of(alignment) {
-        let message = format!("{name} is {data:p}, but must be aligned to {alignment} bytes");
-        return Err(Error::new(Status::Misaligned, message));
-    }
+    require(data, &name)?;
+    aligned(&name, data as usize, alignment)?;
     let begin = data as usize as i128;
     Ok(Span { name, begin, end: begin + bytes })
-}
-
-fn in_range(name: &str, value: i64, min: i64, max: i64) -> Result<()> {
-    if (min..=max).contains(&value) { Ok(()) } else { Err(Error::invalid(name, value, format!("{min} to {max}"))) }
 }

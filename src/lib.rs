@@ -16,4 +16,5 @@ pub mod logging;
 pub mod plan;
 pub mod problem;
 pub mod schedule;
+pub mod tensor;
 pub mod workspace;

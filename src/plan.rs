@@ -7,6 +7,8 @@ use crate::cpu;
 use crate::cuda;
 use crate::error::{Error, Result, Status};
 use crate::problem::{ALIGNMENT, Device, Dtype, Problem};
+pub use crate::tensor::Tensor;
+use crate::tensor::{Shape, aligned, require};
 use crate::workspace::{self, Carver};
 
 /// The offsets of one batch, as the caller passes them: device pointers for a CUDA plan.
@@ -38,22 +40,6 @@ pub struct Extent {
     /// Rows of O and dO, and of each head's LSE.
     pub total_o: i64,
 }
-
-/// A tensor of rows x heads x head_dim elements whose last dimension is contiguous.
-#[derive(Clone, Copy, Debug)]
-pub struct Tensor {
-    /// First element.
-    pub data: *mut c_void,
-    /// Elements from one row to the next.
-    pub row_stride: i64,
-    /// Elements from one head to the next.
-    pub head_stride: i64,
-}
-
-// SAFETY: a tensor is only a description; who dereferences it answers for the access.
-unsafe impl Send for Tensor {}
-// SAFETY: as above.
-unsafe impl Sync for Tensor {}
 
 /// Where the forward reads and writes.
 #[derive(Clone, Copy, Debug)]
@@ -387,9 +373,10 @@ impl Plan {
                 Side::Key => (extent.total_kv, self.problem.heads_kv),
                 Side::Output => (extent.total_o, self.problem.heads_q),
             };
-            *tensor = operand.resolve(rows, heads.into(), self.problem.head_dim.into())?;
+            let shape = Shape { rows, heads: heads.into(), head_dim: self.problem.head_dim.into() };
+            *tensor = tensor.with_default_strides(operand.name, operand.dtype, &shape)?;
             if rows > 0 {
-                spans.push(operand.span(tensor, rows, heads.into(), self.problem.head_dim.into())?);
+                spans.push(operand.span(tensor, &shape)?);
             }
         }
         for buffer in buffers.into_iter().flatten().filter(|buffer| buffer.bytes > 0) {
@@ -425,44 +412,19 @@ struct Operand {
 }
 
 impl Operand {
-    /// Fills in default strides (0: contiguous `[rows, heads, head_dim]`) and neutralises those that are never used.
-    fn resolve(&self, rows: i64, heads: i64, head_dim: i64) -> Result<Tensor> {
-        let mut t = self.tensor;
-        if t.head_stride == 0 || heads == 1 {
-            t.head_stride = head_dim;
-        }
-        if t.row_stride == 0 || rows <= 1 {
-            t.row_stride = heads * head_dim;
-        }
-        for (field, stride) in [("row_stride", t.row_stride), ("head_stride", t.head_stride)] {
-            let name = format!("{}.{field}", self.name);
-            if stride < head_dim || stride > 1 << 40 {
-                return Err(Error::invalid(&name, stride, format!("0 (contiguous) or head_dim = {head_dim} to 2^40")));
-            }
-            if !(stride as usize * self.dtype.size()).is_multiple_of(ALIGNMENT) {
-                let message = format!("{name} is {stride} elements, but must be a multiple of {ALIGNMENT} bytes");
-                return Err(Error::new(Status::Misaligned, message));
-            }
-        }
-        Ok(t)
-    }
-
     /// The bytes that a tensor of at least one row covers.
-    fn span(&self, t: &Tensor, rows: i64, heads: i64, head_dim: i64) -> Result<Span> {
+    fn span(&self, t: &Tensor, shape: &Shape) -> Result<Span> {
         require(t.data, self.name)?;
         aligned(self.name, t.data as usize, ALIGNMENT)?;
+        if self.output {
+            t.check_disjoint_rows(self.name, shape)?;
+        }
+        let &Shape { rows, heads, head_dim } = shape;
         let size = self.dtype.size();
         let (row_stride, head_stride) = (t.row_stride as usize * size, t.head_stride as usize * size);
         let piece = head_dim as usize * size;
         let head_bytes = (heads - 1) as usize * head_stride + piece;
         let row_bytes = (rows - 1) as usize * row_stride + piece;
-        if self.output && head_bytes > row_stride && row_bytes > head_stride && rows > 1 && heads > 1 {
-            let message = format!(
-                "{} has row_stride {} and head_stride {}, so that its rows overlap; an output needs disjoint rows",
-                self.name, t.row_stride, t.head_stride
-            );
-            return Err(Error::new(Status::InvalidArgument, message));
-        }
         let by_rows = row_stride >= head_stride;
         Ok(Span {
             name: self.name,
@@ -511,23 +473,6 @@ impl Span {
         };
         let interleaved = self.outer.is_multiple_of(self.inner) && apart(self.inner, low.piece, high.piece);
         !(interleaved || apart(self.outer, low.width, high.width))
-    }
-}
-
-fn require(pointer: *const c_void, name: &str) -> Result<()> {
-    match pointer.is_null() {
-        true => Err(Error::new(Status::NullPointer, format!("{name} is null"))),
-        false => Ok(()),
-    }
-}
-
-fn aligned(name: &str, address: usize, alignment: usize) -> Result<()> {
-    match address % alignment {
-        0 => Ok(()),
-        _ => {
-            let message = format!("{name} is {address:#x}, but must be aligned to {alignment} bytes");
-            Err(Error::new(Status::Misaligned, message))
-        }
     }
 }
 

@@ -162,8 +162,17 @@ pub struct Problem {
     pub limits: Limits,
 }
 
-fn in_range(name: &str, value: i64, min: i64, max: i64) -> Result<()> {
+/// Refuses a value outside of `min..=max`.
+pub(crate) fn in_range(name: &str, value: i64, min: i64, max: i64) -> Result<()> {
     if (min..=max).contains(&value) { Ok(()) } else { Err(Error::invalid(name, value, format!("{min} to {max}"))) }
+}
+
+/// Refuses a head dimension that no kernel has.
+pub(crate) fn check_head_dim(head_dim: i32) -> Result<()> {
+    match (8..=MAX_HEAD_DIM).contains(&head_dim) && head_dim % 8 == 0 {
+        true => Ok(()),
+        false => Err(Error::invalid("head_dim", head_dim, "a multiple of 8 from 8 to 256")),
+    }
 }
 
 impl Problem {
@@ -177,9 +186,7 @@ impl Problem {
         if self.heads_q % self.heads_kv != 0 {
             return Err(Error::invalid("heads_q", self.heads_q, format!("a multiple of heads_kv = {}", self.heads_kv)));
         }
-        if !(8..=MAX_HEAD_DIM).contains(&self.head_dim) || self.head_dim % 8 != 0 {
-            return Err(Error::invalid("head_dim", self.head_dim, "a multiple of 8 from 8 to 256"));
-        }
+        check_head_dim(self.head_dim)?;
         if !self.scale.is_finite() {
             return Err(Error::invalid("scale", self.scale, "finite (0 means 1/sqrt(head_dim))"));
         }

@@ -38,7 +38,7 @@ pub unsafe extern "C" fn jfa_forward(
 /// Computes dQ, dK and dV for the plan's current batch from dO and the results of jfa_forward().
 ///
 /// Streams, threads, capture and errors as for jfa_forward(); JFA_STATUS_INVALID_ARGUMENT also for unknown bits of
-/// `accumulate`. The CPU device is always deterministic; a CUDA plan is with JFA_DETERMINISTIC. CUDA: three kernels.
+/// `accumulate`. The CPU device is always deterministic; a CUDA plan is with JFA_DETERMINISTIC.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn jfa_backward(
     plan: *const jfa_plan,

@@ -139,11 +139,7 @@ impl Rows<f32> {
     /// # Safety
     /// These rows are readable, those of `out` writable.
     pub(super) unsafe fn store<T: Element>(self, rows: usize, dim: usize, scale: f32, out: Rows<T>, add: bool) {
-        if add {
-            AddTo { rows: self, count: rows, dim, scale, out }.dispatch();
-        } else {
-            Store { rows: self, count: rows, dim, scale: |_| scale, out }.dispatch();
-        }
+        Store { rows: self, count: rows, dim, scale: |_| scale, out, add }.dispatch();
     }
 
     /// Writes the first `rows` rows, each divided by its own divisor, to `out`.
@@ -153,7 +149,7 @@ impl Rows<f32> {
     pub(super) unsafe fn divide<T: Element>(self, rows: usize, dim: usize, divisors: *const f32, out: Rows<T>) {
         // SAFETY: the caller's promise.
         let divisors = unsafe { std::slice::from_raw_parts(divisors, rows) };
-        Store { rows: self, count: rows, dim, scale: |row: usize| 1.0 / divisors[row], out }.dispatch();
+        Store { rows: self, count: rows, dim, scale: |row: usize| 1.0 / divisors[row], out, add: false }.dispatch();
     }
 
     /// Multiplies each of the first `rows` rows by its own factor, in place.
@@ -228,6 +224,7 @@ struct Store<T, S> {
     dim: usize,
     scale: S,
     out: Rows<T>,
+    add: bool,
 }
 
 impl<T: Element, S: Fn(usize) -> f32> SimdOp for Store<T, S> {
@@ -240,30 +237,11 @@ impl<T: Element, S: Fn(usize) -> f32> SimdOp for Store<T, S> {
             unsafe {
                 let source = std::slice::from_raw_parts(self.rows.skip(row).data, self.dim);
                 let out = std::slice::from_raw_parts_mut(self.out.skip(row).data, self.dim);
-                T::store(source, (self.scale)(row), out);
-            }
-        }
-    }
-}
-
-struct AddTo<T> {
-    rows: Rows<f32>,
-    count: usize,
-    dim: usize,
-    scale: f32,
-    out: Rows<T>,
-}
-
-impl<T: Element> SimdOp for AddTo<T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn eval<I: Isa>(self, _: I) {
-        for row in 0..self.count {
-            // SAFETY: the promise of `store`.
-            unsafe {
-                let source = std::slice::from_raw_parts(self.rows.skip(row).data, self.dim);
-                T::add(source, self.scale, std::slice::from_raw_parts_mut(self.out.skip(row).data, self.dim));
+                if self.add {
+                    T::add(source, (self.scale)(row), out);
+                } else {
+                    T::store(source, (self.scale)(row), out);
+                }
             }
         }
     }

@@ -5,7 +5,6 @@ use std::ffi::c_void;
 use std::sync::Mutex;
 
 use super::driver::{Gpu, Kernel, Launch};
-use super::image;
 use super::params::Tensor;
 use crate::combine::{Combine, MAX_PARTS};
 use crate::error::{Error, Result, Status};
@@ -50,16 +49,7 @@ static KERNELS: Mutex<Option<HashMap<(u32, &'static str), Kernel>>> = Mutex::new
 /// # Errors
 /// `Unsupported`, `NoDriver`, `NoDevice`, `InvalidArgument` for host memory, `Cuda`.
 pub(crate) unsafe fn combine(call: &Combine, ordinal: u32, stream: *mut c_void) -> Result<()> {
-    if !image::any() {
-        let message = "device_type is JFA_DEVICE_TYPE_CUDA, but this jfa was built without its feature cuda";
-        return Err(Error::new(Status::Unsupported, message));
-    }
-    let gpu = Gpu::open(ordinal)?;
-    if gpu.capability != (9, 0) {
-        let (major, minor) = gpu.capability;
-        let message = format!("CUDA device {ordinal} has compute capability {major}.{minor}, but kernels are for 9.0");
-        return Err(Error::new(Status::Unsupported, message));
-    }
+    let gpu = super::open(ordinal)?;
     let _guard = gpu.enter()?;
     for (i, part) in call.parts.iter().enumerate() {
         gpu.check_pointer(&format!("parts[{i}].o"), part.o.data)?;

@@ -52,19 +52,7 @@ impl Plan {
     /// # Errors
     /// `NoDriver`, `NoDevice`, `OutOfMemory`, `Cuda`, or `Unsupported` for an architecture or size without kernels.
     pub fn new(problem: &Problem, ordinal: u32, workers: u32) -> Result<Self> {
-        if !image::any() {
-            let message = "device_type is JFA_DEVICE_TYPE_CUDA, but this jfa was built without its feature cuda";
-            return Err(Error::new(Status::Unsupported, message));
-        }
-        let gpu = Gpu::open(ordinal)?;
-        if gpu.capability != (9, 0) {
-            let (major, minor) = gpu.capability;
-            let message = format!(
-                "CUDA device {ordinal} has compute capability {major}.{minor}, but this build of jfa supports 9.0 \
-                 (Hopper)"
-            );
-            return Err(Error::new(Status::Unsupported, message));
-        }
+        let gpu = open(ordinal)?;
         check_limits(problem)?;
         let _guard = gpu.enter()?;
         let planner = Kernel::load(&gpu, "plan", "jfa_plan_update_kernel", PLANNER_THREADS, PLANNER_SHARED_BYTES)?;
@@ -290,6 +278,23 @@ impl Plan {
             padding: 0,
         }
     }
+}
+
+/// The device with this ordinal, if this build has kernels for it.
+fn open(ordinal: u32) -> Result<Gpu> {
+    if !image::any() {
+        let message = "device_type is JFA_DEVICE_TYPE_CUDA, but this jfa was built without its feature cuda";
+        return Err(Error::new(Status::Unsupported, message));
+    }
+    let gpu = Gpu::open(ordinal)?;
+    if gpu.capability != (9, 0) {
+        let (major, minor) = gpu.capability;
+        let message = format!(
+            "CUDA device {ordinal} has compute capability {major}.{minor}, but this build of jfa supports 9.0 (Hopper)"
+        );
+        return Err(Error::new(Status::Unsupported, message));
+    }
+    Ok(gpu)
 }
 
 /// Row coordinate at which every sequence ends in the tensor maps.
