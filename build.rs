@@ -145,7 +145,7 @@ fn compile(nvcc: &Path, unit: &Unit, out: &Path) -> Result<()> {
     }
     command.arg("-o").arg(base.with_extension("fatbin")).arg(&unit.source);
     let arguments = format!("{command:?}");
-    if is_current(&base, &arguments) {
+    if is_current(&base, &arguments, nvcc) {
         return Ok(());
     }
     let output = command.output().map_err(|e| format!("cannot start {}: {e}", nvcc.display()))?;
@@ -165,17 +165,18 @@ fn compile(nvcc: &Path, unit: &Unit, out: &Path) -> Result<()> {
     }
 }
 
-/// Whether a unit was compiled with these arguments after the last change of the files that it is made of.
-fn is_current(base: &Path, arguments: &str) -> bool {
+/// Whether a unit was compiled and checked with these arguments after the last change of what it is made of and by.
+fn is_current(base: &Path, arguments: &str, nvcc: &Path) -> bool {
     let modified = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
-    let (done, image) = (base.with_extension("done"), base.with_extension("fatbin"));
-    let Ok(files) = read_dependencies(&base.with_extension("d")) else { return false };
-    let last = files.iter().map(|file| modified(Path::new(file))).max().flatten();
-    let sources_are_there = files.iter().all(|file| Path::new(file).is_file());
+    let Ok(sources) = read_dependencies(&base.with_extension("d")) else { return false };
+    let made_of = sources.iter().map(Path::new).chain([Path::new("build.rs"), nvcc]).map(modified);
+    let Some(last) = made_of.collect::<Option<Vec<_>>>().and_then(|times| times.into_iter().max()) else {
+        return false;
+    };
+    let done = base.with_extension("done");
     fs::read_to_string(&done).is_ok_and(|text| text == arguments)
-        && image.is_file()
-        && sources_are_there
-        && modified(&done) > last
+        && base.with_extension("fatbin").is_file()
+        && modified(&done).is_some_and(|time| time > last)
 }
 
 /// The files of this repository that a make rule names.

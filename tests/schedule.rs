@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use jfa::problem::{Alignment, Device, Dtype, IndexType, Limits, Mask, Problem, Sequence};
-use jfa::schedule::{BackwardSchedule, ForwardSchedule, Load, Tile, blocks, class_keys, greedy_longest_first};
+use jfa::schedule::{
+    BackwardDeal, BackwardSchedule, ForwardSchedule, Load, Tile, blocks, class_keys, greedy_longest_first,
+};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
@@ -155,6 +157,24 @@ fn check_backward(
     let unseen: Vec<(u32, u32)> = schedule.unseen.iter().map(|entry| (entry.batch, entry.block)).collect();
     prop_assert_eq!(unseen.len(), blind.len(), "an unseen block comes twice, or is missing");
     prop_assert_eq!(unseen.into_iter().collect::<BTreeSet<_>>(), blind);
+
+    // However they are dealt, every tile has one worker, who stays with a head if the deal says so.
+    if cluster == 1 {
+        let heads = p.heads_kv as u32;
+        let lanes = (workers / heads).max(1);
+        for deal in [
+            BackwardDeal::Lanes { lanes, chain: 1 },
+            BackwardDeal::Lanes { lanes: 2 * lanes, chain: 2 },
+            BackwardDeal::Ranges(lanes),
+        ] {
+            let mut dealt = schedule.clone().dealt(deal);
+            dealt.workers = lanes * heads;
+            let tiles = |worker| dealt.worker(worker).collect::<Vec<_>>();
+            prop_assert_eq!(&unique((0..dealt.workers).flat_map(tiles))?, &valid);
+            let one_head = |worker| tiles(worker).windows(2).all(|pair| pair[0].head == pair[1].head);
+            prop_assert!((0..dealt.workers).all(one_head), "{:?}", deal);
+        }
+    }
 
     // Sentinels fill the last cluster of their sequence and no more.
     for (batch, s) in sequences.iter().enumerate() {

@@ -836,7 +836,7 @@ JFA_API jfa_status jfa_forward(const jfa_plan *plan, const jfa_forward_args *arg
  * Computes dQ, dK and dV for the plan's current batch from dO and the results of jfa_forward().
  *
  * Streams, threads, capture and errors as for jfa_forward(); JFA_STATUS_INVALID_ARGUMENT also for unknown bits of
- * `accumulate`. The CPU device is always deterministic; a CUDA plan is with JFA_DETERMINISTIC. CUDA: three kernels.
+ * `accumulate`. The CPU device is always deterministic; a CUDA plan is with JFA_DETERMINISTIC.
  */
 JFA_API jfa_status jfa_backward(const jfa_plan *plan, const jfa_backward_args *args, jfa_stream stream);
 

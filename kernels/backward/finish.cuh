@@ -6,7 +6,8 @@
 
 namespace jfa {
 
-// dQ of one block of 64 queries: `part` of `parts` threads' shares of its sums; `first` is its first row in dQ.
+// Four elements of dQ from the sums at place `item` of a block of 64 queries; `first` is its first row in dQ, `rows` of
+// its rows exist.
 template <typename T, int kDim>
 __device__ __forceinline__ void finish_block(const BackwardParams& p, uint32_t head, int64_t sum_block, int64_t first,
                                              int rows, int item) {
