@@ -264,8 +264,10 @@ def overheads(library, reps):
             attention.forward()
             stream, lib = attention.stream(), attention.lib
             forward, batch_arg = ctypes.byref(attention.forward_args), ctypes.byref(attention.batch)
+            backward = ctypes.byref(attention.backward_args)
             found["ctypes_us"] = host_us(lib.jfa_version)
             found["forward_host_us"] = host_us(lambda: lib.jfa_forward(attention.plan, forward, stream))
+            found["backward_host_us"] = host_us(lambda: lib.jfa_backward(attention.plan, backward, stream))
             found["update_host_us"] = host_us(lambda: lib.jfa_plan_update(attention.plan, batch_arg, stream))
         side.close()
         case.empty()

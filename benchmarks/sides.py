@@ -11,12 +11,12 @@ class Jfa:
 
     name = "jfa"
 
-    def __init__(self, case, library):
+    def __init__(self, case, library, deterministic=False):
         q_offsets = None if case.broadcast else case.q_offsets
         window = (-1, -1) if case.broadcast else (-1, 0)
         self.attention = jfa_capi.Attention(
             library, case.q, case.k, case.v, case.grad_o, case.kv_offsets, case.longest, q_offsets, case.longest_q,
-            window)
+            window, deterministic=deterministic)
         self.attention.update()
         self.attention.check_batch()
         self.update, self.forward = self.attention.update, self.attention.forward
