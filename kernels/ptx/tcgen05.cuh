@@ -36,17 +36,19 @@ __device__ __forceinline__ void tcgen05_fence_before() {
   asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
 }
 
-__device__ __forceinline__ void tcgen05_fence_after() { asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory"); }
+__device__ __forceinline__ void tcgen05_fence_after() {
+  asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
+}
 
 // "tcgen05.ld", shape 32x32b: register i is column i of the thread's lane; 4 bytes each. To be waited for.
 template <int kN, typename R>
 __device__ __forceinline__ void tmem_load(R* r, uint32_t address) {
   static_assert(sizeof(R) == 4 && (kN == 8 || kN == 16 || kN == 32 || kN == 64));
   auto* x = reinterpret_cast<uint32_t*>(r);
-#define JFA_TMEM_LOAD(n)                                                                    \
-  asm volatile("tcgen05.ld.sync.aligned.32x32b.x" #n ".b32 {" JFA_LIST##n "}, [%" #n "];"   \
-               : JFA_OPERANDS##n("=r", x, 0)                                                \
-               : "r"(address)                                                               \
+#define JFA_TMEM_LOAD(n)                                                                  \
+  asm volatile("tcgen05.ld.sync.aligned.32x32b.x" #n ".b32 {" JFA_LIST##n "}, [%" #n "];" \
+               : JFA_OPERANDS##n("=r", x, 0)                                              \
+               : "r"(address)                                                             \
                : "memory")
   if constexpr (kN == 8) {
     JFA_TMEM_LOAD(8);
@@ -64,9 +66,10 @@ template <int kN, typename R>
 __device__ __forceinline__ void tmem_store(uint32_t address, const R* r) {
   static_assert(sizeof(R) == 4 && (kN == 8 || kN == 16 || kN == 32 || kN == 64));
   auto* x = reinterpret_cast<const uint32_t*>(r);
-#define JFA_TMEM_STORE(n)                                                                                         \
-  asm volatile("tcgen05.st.sync.aligned.32x32b.x" #n ".b32 [%" #n "], {" JFA_LIST##n "};" ::JFA_OPERANDS##n("r", x, 0), \
-               "r"(address)                                                                                       \
+#define JFA_TMEM_STORE(n)                                                            \
+  asm volatile("tcgen05.st.sync.aligned.32x32b.x" #n ".b32 [%" #n "], {" JFA_LIST##n \
+               "};" ::JFA_OPERANDS##n("r", x, 0),                                    \
+               "r"(address)                                                          \
                : "memory")
   if constexpr (kN == 8) {
     JFA_TMEM_STORE(8);
@@ -93,7 +96,8 @@ __device__ __forceinline__ void tmem_wait_store() { asm volatile("tcgen05.wait::
 // The instruction descriptor of kind::f16 with fp32 sums: D[m, n] (+)= A B of type T. m is that of all kCtas CTAs. A
 // operand is K-major, or with M or N contiguous if it is `transposed`.
 template <typename T>
-__host__ __device__ constexpr uint32_t mma_descriptor(int m, int n, bool a_transposed = false, bool b_transposed = false) {
+__host__ __device__ constexpr uint32_t mma_descriptor(int m, int n, bool a_transposed = false,
+                                                      bool b_transposed = false) {
   constexpr uint32_t kType = std::is_same_v<T, __nv_bfloat16> ? 1 : 0;
   return 1u << 4 | kType << 7 | kType << 10 | uint32_t{a_transposed} << 15 | uint32_t{b_transposed} << 16 |
          static_cast<uint32_t>(n) >> 3 << 17 | static_cast<uint32_t>(m) >> 4 << 24;
@@ -112,9 +116,10 @@ __device__ __forceinline__ uint64_t smem_descriptor(uint32_t low) {
 }
 
 // "tcgen05.mma", by one thread: D = A B (+ D if `accumulate`), 16 elements of K; D in Tensor Memory.
-#define JFA_TCGEN05_MMA(a_operand, a_constraint)                                                                   \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %4, 0;\ntcgen05.mma.cta_group::%5.kind::f16 [%0], " a_operand     \
-               ", %2, %3, p;\n}" ::"r"(d), a_constraint(a), "l"(b), "r"(descriptor), "r"(accumulate), "n"(kCtas)   \
+#define JFA_TCGEN05_MMA(a_operand, a_constraint)                                                               \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %4, 0;\ntcgen05.mma.cta_group::%5.kind::f16 [%0], " a_operand \
+               ", %2, %3, p;\n}" ::"r"(d),                                                                     \
+               a_constraint(a), "l"(b), "r"(descriptor), "r"(accumulate), "n"(kCtas)                           \
                : "memory")
 
 // A and B in shared memory.
