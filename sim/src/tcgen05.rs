@@ -21,7 +21,7 @@ pub use copy::{Copy, CopyShape, Decompress};
 pub use descriptor::decode_descriptor;
 pub use instruction::{Accumulator, Instruction, Kind, Scaling};
 pub use mma::{Operand, Operands};
-pub use order::{Collector, CollectorUse, Operation, commit_targets, pipelined};
+pub use order::{Collector, CollectorUse, Operation, commit_targets, pipelined, reads_first};
 pub use shift::shift_down;
 
 /// Memories of the CTAs that an instruction works on: index 0 with `cta_group::1`; with `cta_group::2` 0 is the CTA of

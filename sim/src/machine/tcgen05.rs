@@ -93,7 +93,7 @@ impl Machine<'_> {
                 let state = &mut cluster.ctas[cta].tensor;
                 let epoch = Epoch::new(warp.access_agent, warp.access_count);
                 for lane in 0..LANES {
-                    state.note(lane, address & 0xFFFF, columns, true, epoch, &|e| knows.covers(e), agents)?;
+                    state.note(lane, address & 0xFFFF, columns, true, epoch, &|e, _| knows.covers(e), agents)?;
                 }
                 state.memory.dealloc(cta as u32, address, columns)?;
                 cluster.changes += 1;
@@ -105,7 +105,7 @@ impl Machine<'_> {
                 warp.access_count += 1;
                 let (epoch, knows) = (Epoch::new(warp.access_agent, warp.access_count), &warp.knows.all);
                 // Loads of one warp do not disturb each other.
-                let ordered = |e: Epoch| knows.covers(e);
+                let ordered = |e: Epoch, _| knows.covers(e);
                 let agents = &cluster.agents;
                 let state = &mut cluster.ctas[cta].tensor;
                 let values = state.memory.load(cta as u32, access, at, rank)?;
@@ -137,7 +137,7 @@ impl Machine<'_> {
                 let agents = &cluster.agents;
                 let state = &mut cluster.ctas[cta].tensor;
                 access.for_each(at, rank, |_, _, lane, column| {
-                    state.note(lane, column, 1, true, epoch, &|e| knows.covers(e), agents)
+                    state.note(lane, column, 1, true, epoch, &|e, _| knows.covers(e), agents)
                 })?;
                 state.memory.store(cta as u32, access, at, rank, &values)?;
             }

@@ -6,7 +6,7 @@ use super::state::Cluster;
 use super::tcgen05::Issue;
 use crate::error::{Fault, Kind, Result};
 use crate::matrix::Swizzle;
-use crate::tcgen05::{Operation, Pair, pipelined};
+use crate::tcgen05::{Operation, Pair, pipelined, reads_first};
 use crate::tmem::{COLUMNS, LANES, TensorMemory, Width};
 
 /// Tensor Memory of a CTA, and who accessed each cell last.
@@ -18,7 +18,8 @@ pub struct TensorState {
 }
 
 impl TensorState {
-    /// Records an access to cells of a lane, or reports one that nothing orders before it.
+    /// Records an access to cells of a lane, or reports one that nothing orders before it: `ordered` tells whether the
+    /// access of an epoch, a read or not, came before.
     #[allow(clippy::too_many_arguments)]
     pub fn note(
         &mut self,
@@ -27,7 +28,7 @@ impl TensorState {
         count: u32,
         write: bool,
         epoch: Epoch,
-        ordered: &dyn Fn(Epoch) -> bool,
+        ordered: &dyn Fn(Epoch, bool) -> bool,
         agents: &[String],
     ) -> Result<()> {
         if self.traces.is_empty() {
@@ -36,8 +37,8 @@ impl TensorState {
         for column in column..(column + count).min(COLUMNS) {
             let [writer, reader] = &mut self.traces[(lane * COLUMNS + column) as usize];
             let clash = match () {
-                () if !writer.never() && *writer != epoch && !ordered(*writer) => Some((*writer, "written")),
-                () if write && !reader.never() && *reader != epoch && !ordered(*reader) => Some((*reader, "read")),
+                () if !writer.never() && *writer != epoch && !ordered(*writer, false) => Some((*writer, "written")),
+                () if write && !reader.never() && *reader != epoch && !ordered(*reader, true) => Some((*reader, "read")),
                 () => None,
             };
             if let Some((other, what)) = clash {
@@ -83,11 +84,13 @@ impl<'a> Memories<'a> {
     fn note(&mut self, cta: usize, lane: u32, column: u32, count: u32, write: bool) -> Result<()> {
         let (issue, operations) = (self.issue, self.operations);
         // Of the warp's own earlier operations, pipelined ones are ordered without a wait.
-        let ordered = |e: Epoch| {
+        let ordered = |e: Epoch, read: bool| {
             issue.knows.all.covers(e)
                 || e.agent() == issue.epoch.agent()
                     && match (operations.get(e.clock() as usize - 1), issue.operation) {
-                        (Some(Some(first)), Some(second)) => pipelined(*first, second),
+                        (Some(Some(first)), Some(second)) => {
+                            pipelined(*first, second) || read && reads_first(*first, second)
+                        }
                         _ => false,
                     }
         };

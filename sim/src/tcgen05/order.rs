@@ -38,6 +38,13 @@ pub fn pipelined(first: Operation, second: Operation) -> bool {
     }
 }
 
+/// Whether `first` has read its operands in Tensor Memory before `second`, issued after it by the same thread, writes.
+/// Products of a thread start in the order of issue: the ISA does not promise it, but attention kernels that hardware is
+/// known to run (FlashAttention-4, Triton's) let scores overwrite the probabilities that the product before reads.
+pub fn reads_first(first: Operation, second: Operation) -> bool {
+    matches!((first, second), (Operation::Mma { .. }, Operation::Mma { .. }))
+}
+
 impl Operation {
     /// Whether `tcgen05.commit` tracks it.
     pub const fn is_committed(self) -> bool {
@@ -138,6 +145,7 @@ mod tests {
             (5, 4),
         ];
         assert_eq!(allowed, want);
+        assert!(reads_first(mma(0, 128), mma(64, 64)) && !reads_first(mma(0, 128), copy));
         assert!(four.is_committed() && !Operation::Load.is_committed() && !Operation::Store.is_committed());
     }
 
