@@ -38,7 +38,9 @@ impl TensorState {
             let [writer, reader] = &mut self.traces[(lane * COLUMNS + column) as usize];
             let clash = match () {
                 () if !writer.never() && *writer != epoch && !ordered(*writer, false) => Some((*writer, "written")),
-                () if write && !reader.never() && *reader != epoch && !ordered(*reader, true) => Some((*reader, "read")),
+                () if write && !reader.never() && *reader != epoch && !ordered(*reader, true) => {
+                    Some((*reader, "read"))
+                }
                 () => None,
             };
             if let Some((other, what)) = clash {
