@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// How to call the program.
 pub const USAGE: &str = "\
 usage: jfa-conformance --library PATH [--device cpu|cuda] [--filter TEXT] [--seed N] [--random N] [--json FILE] [--list]
-                       [--verbose] [--forward-only]
+                       [--verbose] [--forward-only] [--record FILE | --vectors FILE]
   --library PATH   shared library to test, such as target/release/libjfa.so
   --device NAME    cpu (default) or cuda, which is device 0
   --filter TEXT    run only cases whose name contains TEXT
@@ -14,7 +14,9 @@ usage: jfa-conformance --library PATH [--device cpu|cuda] [--filter TEXT] [--see
   --json FILE      write every result to FILE
   --list           print the names of the cases and stop
   --verbose        print the name of each case before it runs
-  --forward-only   leave out the backward and its results";
+  --forward-only   leave out the backward and its results
+  --record FILE    only run a few small forwards with fixed inputs, and write O and LSE to FILE
+  --vectors FILE   only run those, and compare O and LSE with FILE bit by bit";
 
 /// What was asked for.
 #[derive(Debug)]
@@ -37,6 +39,10 @@ pub struct Args {
     pub verbose: bool,
     /// No backward.
     pub forward_only: bool,
+    /// Where results of fixed forwards are written.
+    pub record: Option<PathBuf>,
+    /// What they are compared with.
+    pub vectors: Option<PathBuf>,
 }
 
 impl Args {
@@ -52,6 +58,8 @@ impl Args {
             list: false,
             verbose: false,
             forward_only: false,
+            record: None,
+            vectors: None,
         };
         while let Some(word) = words.next() {
             let flag = match word.as_str() {
@@ -74,6 +82,8 @@ impl Args {
                 "--seed" => args.seed = number()?,
                 "--random" => args.random = number()?,
                 "--json" => args.json = Some(value.into()),
+                "--record" => args.record = Some(value.into()),
+                "--vectors" => args.vectors = Some(value.into()),
                 _ => return Err(format!("unknown argument {word}")),
             }
         }

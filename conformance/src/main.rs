@@ -16,6 +16,7 @@ mod rng;
 mod run;
 mod session;
 mod table;
+mod vectors;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -65,6 +66,12 @@ fn conform(args: &Args) -> Result<bool, String> {
     let memory: Box<dyn Memory> = if args.cuda { Box::new(Cuda::new(0)?) } else { Box::new(Host) };
     let device_type = i32::from(args.cuda);
     let target = Target { api: &api, memory: memory.as_ref(), device_type, forward_only: args.forward_only };
+    if let Some(file) = &args.record {
+        return vectors::record(Target { forward_only: true, ..target }, &memory.name(), file);
+    }
+    if let Some(file) = &args.vectors {
+        return vectors::verify(Target { forward_only: true, ..target }, file);
+    }
     // SAFETY: no precondition.
     println!("{} (version {}), {} cases", path.display(), unsafe { (api.version)() }, cases.len() + merges.len());
     let mut entries = Vec::new();

@@ -88,4 +88,15 @@ impl Memory for Cuda {
         // SAFETY: the primary context is current.
         check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
     }
+
+    fn name(&self) -> String {
+        let mut name = [0; 128];
+        // SAFETY: writes at most the stated number of bytes, the last of them a 0.
+        let result = unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, self.device) };
+        match check("cuDeviceGetName", result) {
+            // SAFETY: the driver ended the text with a 0.
+            Ok(()) => unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned(),
+            Err(text) => text,
+        }
+    }
 }

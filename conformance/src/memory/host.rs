@@ -37,4 +37,8 @@ impl Memory for Host {
     fn synchronize(&self) -> Result<(), String> {
         Ok(())
     }
+
+    fn name(&self) -> String {
+        "CPU".into()
+    }
 }

@@ -31,6 +31,9 @@ pub trait Memory {
 
     /// Waits for the device, and tells of a fault.
     fn synchronize(&self) -> Result<(), String>;
+
+    /// Name of the device.
+    fn name(&self) -> String;
 }
 
 /// A block of memory that frees itself.
