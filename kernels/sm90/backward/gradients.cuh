@@ -3,35 +3,11 @@
 // below, and of these the columns 8 j + 2 (lane % 4) + {0, 1}.
 #pragma once
 
-#include "attention/tiles.cuh"
+#include "backward/tiles.cuh"
 #include "ptx/math.cuh"
-#include "ptx/sync.cuh"
-#include "ptx/tma.cuh"
-#include "ptx/warp.cuh"
 #include "ptx/wgmma.cuh"
 
 namespace jfa::sm90 {
-
-// Mirrors src/cuda/backward.rs.
-struct BackwardMaps {
-  CUtensorMap q, k, v, grad_o, grad_k, grad_v;
-};
-
-// The same value in all lanes, known to the compiler to be so.
-template <typename T>
-JFA_INLINE T uniform(T value) {
-  return __shfl_sync(~0u, value, 0);
-}
-
-// Loads all rows of a block, one box if head_dim is whole panels, else one a panel.
-__device__ __forceinline__ void load_rows(uint32_t dst, int panel_bytes, const CUtensorMap& map, uint32_t barrier,
-                                          int32_t head_dim, int32_t row, int32_t head, int32_t end) {
-  const int boxes = head_dim % 64 == 0 ? 1 : (head_dim + 63) / 64;
-#pragma unroll 1
-  for (int box = 0; box < boxes; ++box) {
-    ptx::tma_load(dst + box * panel_bytes, map, barrier, box * 64, row, 0, head, end);
-  }
-}
 
 // d[64 x kN] = A B^T over kDim: A and B are rows of one panel after the other, `a_panel` and `b_panel` bytes apart.
 template <typename T, int kDim, int kN>
@@ -107,11 +83,6 @@ JFA_INLINE void store_transposed(uint32_t rows, const uint32_t* packed) {
   }
 }
 
-// Where a warp's 16 rows of dK or dV go.
-struct GradientRows {
-  int32_t row, head, end;  // ragged coordinates
-};
-
 // Stores 64 columns from `panel` on of a warp's 16 rows through 2 KB of its shared memory, which is free. The whole
 // warp calls; its first lane then has one group more in flight.
 template <typename T>
@@ -128,15 +99,7 @@ JFA_INLINE void store_panel(const float* x, float factor, uint32_t staging, cons
   }
   ptx::fence_proxy_async_shared();
   __syncwarp();
-  if (lane == 0 && panel * 64 < head_dim) {
-    const bool whole = head_dim % 64 == 0;
-    const int c0 = whole ? 0 : panel * 64, c2 = whole ? panel : 0;
-    if (add) {
-      ptx::tma_add(map, staging, c0, to.row, c2, to.head, to.end);
-    } else {
-      ptx::tma_store(map, staging, c0, to.row, c2, to.head, to.end);
-    }
-  }
+  if (lane == 0 && panel * 64 < head_dim) store_box(staging, map, panel, head_dim, to, add);
 }
 
 }  // namespace jfa::sm90

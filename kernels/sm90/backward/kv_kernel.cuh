@@ -61,8 +61,8 @@ __device__ __forceinline__ void backward_kv_stationary(const BackwardMaps& maps,
 }  // namespace jfa::sm90
 
 // Instantiates one kernel with a C name.
-#define JFA_SM90_BACKWARD_KV(name, type, dim, mask)                                                                    \
-  extern "C" __global__ void __launch_bounds__(jfa::sm90::KvStationaryConfig<type, dim, mask>::kThreads, 1)            \
-      name(const __grid_constant__ jfa::sm90::BackwardMaps maps, const __grid_constant__ jfa::BackwardParams params) { \
-    jfa::sm90::backward_kv_stationary<jfa::sm90::KvStationaryConfig<type, dim, mask>>(maps, params);                   \
+#define JFA_SM90_BACKWARD_KV(name, type, dim, mask)                                                              \
+  extern "C" __global__ void __launch_bounds__(jfa::sm90::KvStationaryConfig<type, dim, mask>::kThreads, 1)      \
+      name(const __grid_constant__ jfa::BackwardMaps maps, const __grid_constant__ jfa::BackwardParams params) { \
+    jfa::sm90::backward_kv_stationary<jfa::sm90::KvStationaryConfig<type, dim, mask>>(maps, params);             \
   }

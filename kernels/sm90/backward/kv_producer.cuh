@@ -1,10 +1,6 @@
 // The warps of the K/V-stationary backward that do not multiply: one loads, three zero the gradients of unseen keys.
 #pragma once
 
-#include "attention/ring.cuh"
-#include "attention/tiles.cuh"
-#include "ptx/mbarrier.cuh"
-#include "ptx/tma.cuh"
 #include "sm90/backward/config.h"
 #include "sm90/backward/gradients.cuh"
 
@@ -117,58 +113,6 @@ __device__ void load(const BackwardParams& p, const BackwardMaps& maps, KvStatio
       }
     }
     ptx::mbarrier_arrive(shared.tile_empty(number % C::kTiles));
-  }
-}
-
-// Lets this CTA add to each block of dQ when all sums are made that come before: those of the key blocks before for
-// packed Q, of the tiles before in the same partial sum for broadcast Q, which then has no mask.
-template <typename C>
-__device__ void keep_order(const BackwardParams& p, KvStationaryShared<C> shared) {
-  Ring<C::kTiles> tile;
-  uint32_t phase = 0;
-  while (true) {
-    ptx::mbarrier_wait(shared.tile_full(tile.index), tile.phase);
-    const BackwardTile& t = shared.tile(tile.index);
-    if (t.keys == 0) return;
-    uint32_t* counter = p.turns + t.sum_block + t.first_block;
-#pragma unroll 1
-    for (int head = 0; head < p.group; ++head) {
-#pragma unroll 1
-      for (int block = 0; block < t.blocks; ++block, ++counter) {
-        uint32_t turn = t.turn;
-        if constexpr (C::kMask) turn -= p.mask.begin_key((t.first_block + block) * C::kBlockM, t.diagonal) / C::kBlockN;
-        while (ptx::load_acquire(counter) != turn) ptx::nanosleep();
-        ptx::mbarrier_arrive(shared.turn());
-        ptx::mbarrier_wait(shared.sums_made(), phase);
-        phase ^= 1;
-        ptx::add_release(counter);
-      }
-      counter += p.grad_q_blocks - t.blocks;
-    }
-    ptx::mbarrier_arrive(shared.tile_empty(tile.index));
-    tile.advance();
-  }
-}
-
-// dK = dV = 0 for the keys that no query sees; `worker` of `workers` warps.
-template <typename C>
-__device__ void fill_unseen(const BackwardParams& p, uint32_t worker, uint32_t workers) {
-  const BackwardSchedule& s = p.schedule;
-  const uint32_t lane = threadIdx.x % 32;
-  auto fill = [&](const Tensor& tensor, int64_t begin, int rows, uint32_t head) {
-    auto* first = static_cast<typename C::T*>(tensor.data) + begin * tensor.row_stride + head * tensor.head_stride;
-    for (int row = 0; row < rows; ++row) {
-      for (int column = 8 * lane; column < p.head_dim; column += 256) {
-        *reinterpret_cast<uint4*>(first + row * tensor.row_stride + column) = make_uint4(0, 0, 0, 0);
-      }
-    }
-  };
-  for (uint32_t index = worker; index < s.state->unseen_entries * s.heads; index += workers) {
-    const Entry entry = s.unseen[index / s.heads];
-    const Sequence& seq = s.sequences[entry.batch];
-    const int32_t key = entry.block * C::kBlockN, rows = min(seq.len_kv - key, C::kBlockN);
-    if (!(p.accumulate & BackwardParams::kAccumulateK)) fill(p.grad_k, seq.begin_kv + key, rows, index % s.heads);
-    if (!(p.accumulate & BackwardParams::kAccumulateV)) fill(p.grad_v, seq.begin_kv + key, rows, index % s.heads);
   }
 }
 

@@ -50,8 +50,8 @@ __device__ __forceinline__ void backward_q_stationary(const BackwardMaps& maps, 
 }  // namespace jfa::sm90
 
 // Instantiates one kernel with a C name.
-#define JFA_SM90_BACKWARD_Q(name, type, dim, blocks)                                                                   \
-  extern "C" __global__ void __launch_bounds__(jfa::sm90::QStationaryConfig<type, dim, blocks>::kThreads, 1)           \
-      name(const __grid_constant__ jfa::sm90::BackwardMaps maps, const __grid_constant__ jfa::BackwardParams params) { \
-    jfa::sm90::backward_q_stationary<jfa::sm90::QStationaryConfig<type, dim, blocks>>(maps, params);                   \
+#define JFA_SM90_BACKWARD_Q(name, type, dim, blocks)                                                             \
+  extern "C" __global__ void __launch_bounds__(jfa::sm90::QStationaryConfig<type, dim, blocks>::kThreads, 1)     \
+      name(const __grid_constant__ jfa::BackwardMaps maps, const __grid_constant__ jfa::BackwardParams params) { \
+    jfa::sm90::backward_q_stationary<jfa::sm90::QStationaryConfig<type, dim, blocks>>(maps, params);             \
   }

@@ -1,8 +1,6 @@
 // The warp of the Q-stationary backward that loads, and what the roles share.
 #pragma once
 
-#include "attention/ring.cuh"
-#include "ptx/mbarrier.cuh"
 #include "sm90/backward/config.h"
 #include "sm90/backward/gradients.cuh"
 
