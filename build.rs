@@ -32,6 +32,9 @@ fn soname() {
 /// side by side, so that the tensor cores stay busy all the same.
 const SERIALISED: [&str; 2] = ["jfa_sm90_backward_bf16_q128_d128", "jfa_sm90_backward_fp16_q128_d128"];
 
+/// What kernels are compiled for by default: Hopper, and the family of data-centre Blackwells (10.0 and 10.3).
+const ARCHS: [&str; 2] = ["90a", "100f"];
+
 /// One translation unit, compiled to one image.
 struct Unit {
     source: PathBuf,
@@ -47,16 +50,24 @@ fn kernels() -> Result<()> {
     let out = PathBuf::from(env::var("OUT_DIR").map_err(|e| e.to_string())?);
     let images = out.join("images.rs");
     if env::var_os("CARGO_FEATURE_CUDA").is_none() {
+        println!("cargo::rustc-env=JFA_BUILT_ARCHS=");
         return fs::write(images, "&[]").map_err(|e| format!("images.rs: {e}"));
     }
     let nvcc = find_nvcc(&out)?;
     println!("cargo::rerun-if-env-changed=JFA_CUDA_ARCHS");
     println!("cargo::rerun-if-env-changed=JFA_LINEINFO");
-    let archs = env::var("JFA_CUDA_ARCHS").ok().filter(|list| !list.is_empty()).unwrap_or_else(|| "90a".into());
+    println!("cargo::rerun-if-env-changed=JFA_SWITCHES");
+    let archs = env::var("JFA_CUDA_ARCHS").ok().filter(|list| !list.is_empty()).unwrap_or_else(|| ARCHS.join(" "));
     let archs: Vec<String> = archs.split([',', ';', ' ']).filter(|a| !a.is_empty()).map(String::from).collect();
-    if let Some(unknown) = archs.iter().find(|arch| *arch != "90a") {
-        return Err(format!("JFA_CUDA_ARCHS names {unknown}, but there are kernels for 90a only"));
+    if let Some(unknown) = archs.iter().find(|arch| !ARCHS.contains(&arch.as_str()) && *arch != "100a") {
+        return Err(format!("JFA_CUDA_ARCHS names {unknown}, but there are kernels for 90a, 100f and 100a only"));
     }
+    if archs.iter().filter(|arch| arch.starts_with("100")).count() > 1 {
+        return Err(
+            "JFA_CUDA_ARCHS names both 100a and 100f, but what is built for 100f runs on all that 100a does".into()
+        );
+    }
+    println!("cargo::rustc-env=JFA_BUILT_ARCHS={}", archs.join(" "));
     let units = units(&archs)?;
     let jobs: usize = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let (next, errors) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -92,7 +103,7 @@ fn kernels() -> Result<()> {
 }
 
 /// The planner, the merge and `kernels/backward/instantiations/DTYPE.cu` run on every architecture;
-/// `kernels/sm90/PHASE/instantiations/VARIANT.cu` on its own.
+/// `kernels/smNN/PHASE/instantiations/VARIANT.cu` on one.
 fn units(archs: &[String]) -> Result<Vec<Unit>> {
     let mut units: Vec<Unit> = ["plan", "combine"]
         .map(|name| Unit {
@@ -108,12 +119,13 @@ fn units(archs: &[String]) -> Result<Vec<Unit>> {
         units.push(Unit { source, name, archs: archs.to_vec() });
     }
     for arch in archs {
-        let folder = format!("kernels/sm{}", arch.trim_end_matches('a'));
+        let generation = format!("sm{}", arch.trim_end_matches(['a', 'f']));
+        let folder = format!("kernels/{generation}");
         for phase in sorted(Path::new(&folder))? {
             let instantiations = phase.join("instantiations");
             println!("cargo::rerun-if-changed={}", instantiations.display());
             for source in sorted(&instantiations)? {
-                let name = format!("sm{}_{}_{}", arch.trim_end_matches('a'), stem(&phase), stem(&source));
+                let name = format!("{generation}_{}_{}", stem(&phase), stem(&source));
                 units.push(Unit { source, name, archs: vec![arch.clone()] });
             }
         }
@@ -139,6 +151,10 @@ fn compile(nvcc: &Path, unit: &Unit, out: &Path) -> Result<()> {
     command.args(["-MD", "-MF"]).arg(base.with_extension("d"));
     if env::var_os("JFA_LINEINFO").is_some_and(|value| !value.is_empty() && value != "0") {
         command.arg("-lineinfo");
+    }
+    // Optimisations by their names, to count what each does: "sm100_exp2_fma=0 ...".
+    for switch in env::var("JFA_SWITCHES").unwrap_or_default().split_whitespace() {
+        command.arg(format!("-DJFA_{}", switch.to_uppercase()));
     }
     for arch in &unit.archs {
         command.args(["-gencode", &format!("arch=compute_{arch},code=[sm_{arch},compute_{arch}]")]);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jfa::problem::{Alignment, Device, Dtype, IndexType, Limits, Mask, Problem, Sequence};
 use jfa::schedule::{
-    BackwardDeal, BackwardSchedule, ForwardSchedule, Load, Tile, blocks, class_keys, greedy_longest_first,
+    BackwardDeal, BackwardSchedule, Deal, ForwardSchedule, Load, Tile, blocks, class_keys, greedy_longest_first,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -102,6 +102,20 @@ fn check_forward(p: &Problem, sequences: &[Sequence], block_m: i64, workers: u32
         span.flat_map(move |block| (0..p.heads_q as u32).map(move |head| Tile { batch: entry.batch, head, block }))
     }))?;
     prop_assert_eq!(&keyless, &blind);
+
+    // The same list with its end handed out in parts.
+    let width = schedule.width() as u32;
+    let parts = schedule.clone().dealt(Deal::with_parts(width, p.broadcast_q, workers, schedule.num_tiles()));
+    let dealt = (0..parts.deal.workers).flat_map(|worker| parts.worker(worker));
+    let done = unique(dealt.chain((0..parts.deal.parts).flat_map(|part| parts.part(part))))?;
+    prop_assert_eq!(&done, &valid);
+    prop_assert_eq!(parts.deal.parts > 0, schedule.num_tiles() > u64::from(workers));
+    for part in 0..parts.deal.parts {
+        let mut places = parts.part(part).map(|tile| (tile.head, tile.block));
+        if let (Some(first), true) = (places.next(), p.broadcast_q) {
+            prop_assert!(schedule.blocks_per_entry == 1 || places.all(|place| place == first));
+        }
+    }
 
     // A worker of a lane stays on one head and, without a mask, on one block of queries.
     if deal.group > 1 {

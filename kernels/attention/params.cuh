@@ -59,7 +59,7 @@ struct ForwardSchedule {
   uint32_t workers;           // CTAs that get tiles
   uint32_t group;             // adjacent CTAs that move together, one lane
   uint32_t stride;            // every stride-th entry goes to the CTAs beyond the last lane; 0 if there are none
-  uint32_t padding;
+  uint32_t block_m;           // queries of a block
 };
 
 // A sliding window; see src/problem.rs. Unbounded sides are kUnbounded.
@@ -149,7 +149,7 @@ struct BackwardSchedule {
   uint32_t heads;             // key heads
   uint32_t lanes;             // CTAs that share the list of one key head; 0: all CTAs share that of all heads
   uint32_t chain;             // adjacent lanes that add to the same partial sum of dQ, one after the other
-  uint32_t padding;
+  uint32_t launch_control;    // 1: a cluster a place of the list, which clusters that run take over; 0: they walk it
 };
 
 // Row statistics and dQ lie in blocks of 64 queries. Sequences begin at whole blocks, see stat_block(); broadcast dQ

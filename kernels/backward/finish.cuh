@@ -69,13 +69,20 @@ __device__ __forceinline__ void finish_backward(const BackwardParams& p) {
 
 }  // namespace jfa
 
+// CTAs of the kernel after the backward on a multiprocessor; 0: the compiler chooses. Its choice for Blackwell spills.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define JFA_FINISH_CTAS 4
+#else
+#define JFA_FINISH_CTAS 0
+#endif
+
 // Instantiates both kernels for one head dimension in shared memory.
 #define JFA_BACKWARD_SIDES(type, suffix, dim)                                                      \
   extern "C" __global__ void __launch_bounds__(jfa::kSideThreads)                                  \
       jfa_backward_prepare_##suffix##_d##dim(const __grid_constant__ jfa::BackwardParams params) { \
     jfa::prepare_backward<type, dim / 8>(params);                                                  \
   }                                                                                                \
-  extern "C" __global__ void __launch_bounds__(jfa::kSideThreads)                                  \
+  extern "C" __global__ void __launch_bounds__(jfa::kSideThreads, JFA_FINISH_CTAS)                 \
       jfa_backward_finish_##suffix##_d##dim(const __grid_constant__ jfa::BackwardParams params) {  \
     jfa::finish_backward<type, dim>(params);                                                       \
   }

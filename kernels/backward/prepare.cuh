@@ -17,7 +17,7 @@ constexpr int kSideThreads = 256;  // of a CTA of the kernels before and after t
 template <typename Visit>
 __device__ __forceinline__ void for_each_query_block(const BackwardParams& p, Visit visit) {
   const ForwardSchedule& s = p.forward;
-  const uint32_t inner = s.blocks_per_entry * 2, width = s.heads * inner;  // an entry's blocks have 128 queries
+  const uint32_t parts = s.block_m / kStatRows, inner = s.blocks_per_entry * parts, width = s.heads * inner;
   const uint32_t count = (s.state->forward_entries + s.state->keyless_entries) * width, step = gridDim.x;
   auto entry_of = [&](uint32_t index) { return s.entries[min(index, count - 1) / width]; };
   if (blockIdx.x >= count) return;
@@ -26,7 +26,7 @@ __device__ __forceinline__ void for_each_query_block(const BackwardParams& p, Vi
   for (uint32_t index = blockIdx.x; index < count; index += step) {
     const Entry after = entry_of(index + 2 * step);
     const Sequence next_seq = s.sequences[next.batch];
-    const int32_t block = entry.block * 2 + index % inner;
+    const int32_t block = entry.block * parts + index % inner;
     if (block * kStatRows < seq.len_q) visit(index % width / inner, block, seq, entry.batch);
     entry = next;
     seq = next_seq;

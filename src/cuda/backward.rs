@@ -7,7 +7,7 @@ use super::driver::Launch;
 use super::params::{BackwardParams, BackwardSchedule, Mask};
 use super::tensor_map::{Columns, Shape, TensorMap};
 use super::{Plan, sm90};
-use crate::error::Result;
+use crate::error::{Error, Result, Status};
 use crate::plan::{Backward, Extent, Tensor};
 use crate::problem::{Dtype, Problem};
 use crate::schedule::{BackwardDeal, blocks};
@@ -75,6 +75,10 @@ impl Plan {
         carver: &mut Carver,
         stream: *mut c_void,
     ) -> Result<()> {
+        let Some(kernel) = self.backward.kernel else {
+            let message = format!("jfa has no backward kernel for {} yet", self.architecture.describe());
+            return Err(Error::new(Status::Unsupported, message));
+        };
         if extent.total_q == 0 && extent.total_kv == 0 {
             return Ok(());
         }
@@ -102,7 +106,7 @@ impl Plan {
         // SAFETY: the parameters match the kernels'; the caller answers for the stream.
         unsafe {
             self.backward.prepare.launch(side, stream, [params])?;
-            self.backward.kernel.launch(main, stream, [(&raw const maps).cast(), params])?;
+            kernel.launch(main, stream, [(&raw const maps).cast(), params])?;
             self.backward.finish.launch(side, stream, [params])
         }
     }

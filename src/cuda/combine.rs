@@ -49,7 +49,7 @@ static KERNELS: Mutex<Option<HashMap<(u32, &'static str), Kernel>>> = Mutex::new
 /// # Errors
 /// `Unsupported`, `NoDriver`, `NoDevice`, `InvalidArgument` for host memory, `Cuda`.
 pub(crate) unsafe fn combine(call: &Combine, ordinal: u32, stream: *mut c_void) -> Result<()> {
-    let gpu = super::open(ordinal)?;
+    let (gpu, _) = super::open(ordinal)?;
     let _guard = gpu.enter()?;
     for (i, part) in call.parts.iter().enumerate() {
         gpu.check_pointer(&format!("parts[{i}].o"), part.o.data)?;

@@ -3,8 +3,10 @@
 mod backward;
 mod combine;
 mod driver;
+mod forward;
 mod image;
 mod params;
+mod sm100;
 mod sm90;
 mod tensor_map;
 
@@ -12,15 +14,14 @@ use std::ffi::c_void;
 
 pub(crate) use combine::combine;
 use driver::{Buffer, Gpu, Kernel, Launch};
-use params::{ForwardParams, ForwardSchedule, Mask, PlanParams, UNBOUNDED};
+use image::Architecture;
+use params::{Mask, PlanParams, UNBOUNDED};
 pub use params::{PlanState, Sequence};
-use tensor_map::{Columns, Shape, TensorMap};
 
 use crate::error::{Error, Result, Status};
-use crate::plan::{Batch, Extent, Forward, Info, Phase, Scheduler};
+use crate::plan::{Batch, Extent, Info, Phase, Scheduler};
 use crate::problem::{Dtype, IndexType, Problem};
 use crate::schedule::{self, Deal, Entry, class_keys};
-use crate::workspace::Carver;
 
 /// Threads and shared memory of the planner; see `kernels/plan/plan.cu`.
 const PLANNER_THREADS: u32 = 1024;
@@ -32,9 +33,10 @@ const PLANNER_CLUSTER: u32 = 8;
 #[derive(Debug)]
 pub struct Plan {
     gpu: Gpu,
+    architecture: Architecture,
     planner: Kernel,
     planner_cluster: u32,
-    forward: sm90::Forward,
+    forward: forward::Forward,
     backward: sm90::Backward,
     state: Buffer,
     sequences: Buffer,
@@ -52,16 +54,28 @@ impl Plan {
     /// # Errors
     /// `NoDriver`, `NoDevice`, `OutOfMemory`, `Cuda`, or `Unsupported` for an architecture or size without kernels.
     pub fn new(problem: &Problem, ordinal: u32, workers: u32) -> Result<Self> {
-        let gpu = open(ordinal)?;
-        check_limits(problem)?;
+        let (gpu, architecture) = open(ordinal)?;
         let _guard = gpu.enter()?;
         let planner = Kernel::load(&gpu, "plan", "jfa_plan_update_kernel", PLANNER_THREADS, PLANNER_SHARED_BYTES)?;
-        let forward = sm90::forward(&gpu, problem)?;
+        let forward = match architecture {
+            Architecture::Sm90 => sm90::forward(&gpu, problem)?,
+            Architecture::Sm100 => sm100::forward(&gpu, problem)?,
+        };
+        check_limits(problem, forward.block_m)?;
         let multiprocessors = if workers == 0 { gpu.multiprocessors } else { workers.min(gpu.multiprocessors) };
-        let backward = sm90::backward(&gpu, problem, multiprocessors)?;
+        let backward = match architecture {
+            Architecture::Sm90 => sm90::backward(&gpu, problem, multiprocessors)?,
+            Architecture::Sm100 => sm100::backward(&gpu, problem, multiprocessors)?,
+        };
         let limits = &problem.limits;
-        let blocks_per_entry = schedule::blocks_per_entry(problem, sm90::FORWARD_BLOCK_M);
-        let deal = Deal::new(blocks_per_entry * problem.heads_q as u32, problem.broadcast_q, multiprocessors);
+        let blocks_per_entry = schedule::blocks_per_entry(problem, forward.block_m);
+        let most_entries = forward_entries_at_most(problem, forward.block_m, blocks_per_entry);
+        let width = blocks_per_entry * problem.heads_q as u32;
+        let deal = if forward.takes_parts {
+            Deal::with_parts(width, problem.broadcast_q, multiprocessors, most_entries as u64 * u64::from(width))
+        } else {
+            Deal::new(width, problem.broadcast_q, multiprocessors)
+        };
         let entries = |count: i64| Buffer::new(gpu, count as usize * size_of::<Entry>());
         let key_blocks = blocks_at_most(limits.total_kv, limits.batch, backward.block_n);
         Ok(Plan {
@@ -71,13 +85,14 @@ impl Plan {
             backward,
             state: Buffer::new(gpu, size_of::<PlanState>())?,
             sequences: Buffer::new(gpu, limits.batch as usize * size_of::<Sequence>())?,
-            forward_entries: entries(forward_entries_at_most(problem, blocks_per_entry))?,
+            forward_entries: entries(most_entries)?,
             backward_entries: entries(key_blocks)?,
             unseen_entries: entries(key_blocks)?,
             deal,
             blocks_per_entry,
             multiprocessors,
             gpu,
+            architecture,
         })
     }
 
@@ -104,7 +119,7 @@ impl Plan {
             max_seqlen_q: problem.limits.seqlen_q as i32,
             max_seqlen_kv: problem.limits.seqlen_kv as i32,
             mask: Mask::new(problem),
-            block_m: sm90::FORWARD_BLOCK_M as i32,
+            block_m: self.forward.block_m as i32,
             blocks_per_entry: self.blocks_per_entry as i32,
             class_keys: class_keys(problem.limits.seqlen_kv) as i32,
             block_n: self.backward.block_n as i32,
@@ -167,7 +182,8 @@ impl Plan {
         let sequences = self.sequences.read::<Sequence>(extent.batch as usize)?;
         let sequences: Vec<crate::problem::Sequence> = sequences.iter().map(|&s| s.into()).collect();
         let workers = self.multiprocessors;
-        let forward = schedule::ForwardSchedule::new(problem, &sequences, sm90::FORWARD_BLOCK_M, workers);
+        let forward =
+            schedule::ForwardSchedule::new(problem, &sequences, self.forward.block_m, workers).dealt(self.deal);
         let backward =
             schedule::BackwardSchedule::new(problem, &sequences, self.backward.block_n, self.backward.workers, 1)
                 .dealt(self.backward.deal);
@@ -177,13 +193,13 @@ impl Plan {
         same_list("backward", &self.backward_entries, state.backward_entries, &backward.entries)?;
         same_list("unseen keys", &self.unseen_entries, state.unseen_entries, &backward.unseen)?;
         Ok(Info {
-            arch: "sm_90a".into(),
+            arch: format!("sm_{}", self.architecture.target()),
             forward: Phase {
                 kernel: self.forward.name.clone(),
                 workers: self.deal.workers,
                 cluster: 1,
-                scheduler: Scheduler::Static,
-                block_m: sm90::FORWARD_BLOCK_M,
+                scheduler: if self.deal.parts == 0 { Scheduler::Static } else { Scheduler::ClusterLaunchControl },
+                block_m: self.forward.block_m,
                 block_n: self.forward.block_n,
                 tiles: u64::from(state.forward_entries) * forward.width(),
                 imbalance: forward.load(problem, &sequences).imbalance(),
@@ -200,101 +216,24 @@ impl Plan {
             },
         })
     }
-
-    /// Counts or carves the forward's workspace.
-    pub fn carve_forward(&self, _problem: &Problem, _carver: &mut Carver) {}
-
-    /// Enqueues O and LSE.
-    ///
-    /// # Safety
-    /// The tensors are device memory that holds the rows of the batch; `stream` is a stream of this device.
-    ///
-    /// # Errors
-    /// `InvalidArgument` for host memory, `Cuda`.
-    pub unsafe fn forward(
-        &self,
-        problem: &Problem,
-        extent: &Extent,
-        args: &Forward,
-        stream: *mut c_void,
-    ) -> Result<()> {
-        if extent.total_o == 0 {
-            return Ok(());
-        }
-        let _guard = self.gpu.enter()?;
-        for (name, pointer) in [("q", args.q.data), ("k", args.k.data), ("v", args.v.data), ("o", args.o.data)] {
-            self.gpu.check_pointer(name, pointer)?;
-        }
-        self.gpu.check_pointer("lse", args.lse.cast())?;
-        let ragged_end = ragged_end(problem);
-        let map = |tensor, rows, heads, box_rows| {
-            let shape = Shape { rows, heads, head_dim: problem.head_dim, ragged_end };
-            TensorMap::jagged(problem.dtype, tensor, &shape, box_rows, Columns::All)
-        };
-        let block_n = self.forward.block_n as u32;
-        // Without rows of K there is no tile, and any valid map will do.
-        let (k, v) = if extent.total_kv == 0 { (&args.o, &args.o) } else { (&args.k, &args.v) };
-        let maps = [
-            map(&args.q, extent.total_q, problem.heads_q, sm90::FORWARD_BLOCK_M as u32)?,
-            map(k, extent.total_kv, problem.heads_kv, block_n)?,
-            map(v, extent.total_kv, problem.heads_kv, block_n)?,
-            map(&args.o, extent.total_o, problem.heads_q, sm90::FORWARD_STORE_ROWS)?,
-        ];
-        let params = ForwardParams {
-            schedule: self.forward_schedule(problem),
-            mask: Mask::new(problem),
-            scale: problem.scale,
-            scale_log2: problem.scale.abs() * std::f32::consts::LOG2_E,
-            group: problem.group(),
-            head_dim: problem.head_dim,
-            panel_boxes: tensor_map::panel_boxes(problem.head_dim),
-            broadcast_q: problem.broadcast_q.into(),
-            lse_begin_scale: if problem.broadcast_q { problem.heads_q } else { 1 },
-            ragged_end: ragged_end as i32,
-            lse_head_stride: if problem.broadcast_q { problem.limits.seqlen_q } else { extent.total_o },
-            o_row_stride: args.o.row_stride,
-            o_head_stride: args.o.head_stride,
-            o: args.o.data,
-            lse: args.lse,
-        };
-        let [q, k, v, o] = maps.each_ref().map(|map| (&raw const *map).cast());
-        // SAFETY: the parameters match the kernel's; the caller answers for the stream.
-        unsafe {
-            let launch = Launch { grid: self.deal.workers, cluster: 1, dependent: true };
-            self.forward.kernel.launch(launch, stream, [q, k, v, o, (&raw const params).cast()])
-        }
-    }
-
-    fn forward_schedule(&self, problem: &Problem) -> ForwardSchedule {
-        ForwardSchedule {
-            state: self.state.address,
-            sequences: self.sequences.address,
-            entries: self.forward_entries.address,
-            heads: problem.heads_q as u32,
-            blocks_per_entry: self.blocks_per_entry,
-            workers: self.deal.workers,
-            group: self.deal.group,
-            stride: self.deal.stride,
-            padding: 0,
-        }
-    }
 }
 
 /// The device with this ordinal, if this build has kernels for it.
-fn open(ordinal: u32) -> Result<Gpu> {
+fn open(ordinal: u32) -> Result<(Gpu, Architecture)> {
     if !image::any() {
         let message = "device_type is JFA_DEVICE_TYPE_CUDA, but this jfa was built without its feature cuda";
         return Err(Error::new(Status::Unsupported, message));
     }
     let gpu = Gpu::open(ordinal)?;
-    if gpu.capability != (9, 0) {
-        let (major, minor) = gpu.capability;
-        let message = format!(
-            "CUDA device {ordinal} has compute capability {major}.{minor}, but this build of jfa supports 9.0 (Hopper)"
-        );
-        return Err(Error::new(Status::Unsupported, message));
+    if let Some(architecture) = Architecture::of(gpu.capability) {
+        return Ok((gpu, architecture));
     }
-    Ok(gpu)
+    let (major, minor) = gpu.capability;
+    let supported = Architecture::built().map(Architecture::describe).collect::<Vec<_>>().join(" and ");
+    let message = format!(
+        "CUDA device {ordinal} has compute capability {major}.{minor}, but this build of jfa supports {supported}"
+    );
+    Err(Error::new(Status::Unsupported, message))
 }
 
 /// Row coordinate at which every sequence ends in the tensor maps.
@@ -334,17 +273,17 @@ fn blocks_at_most(total: i64, batch: i64, block: i64) -> i64 {
     total / block + batch
 }
 
-fn forward_entries_at_most(problem: &Problem, blocks_per_entry: u32) -> i64 {
+fn forward_entries_at_most(problem: &Problem, block_m: i64, blocks_per_entry: u32) -> i64 {
     let limits = &problem.limits;
     if problem.broadcast_q {
-        limits.batch * schedule::blocks(limits.seqlen_q, sm90::FORWARD_BLOCK_M * i64::from(blocks_per_entry))
+        limits.batch * schedule::blocks(limits.seqlen_q, block_m * i64::from(blocks_per_entry))
     } else {
-        blocks_at_most(limits.total_q, limits.batch, sm90::FORWARD_BLOCK_M)
+        blocks_at_most(limits.total_q, limits.batch, block_m)
     }
 }
 
 /// Coordinates of tensor maps and tile indices are 32-bit.
-fn check_limits(problem: &Problem) -> Result<()> {
+fn check_limits(problem: &Problem, block_m: i64) -> Result<()> {
     let limits = &problem.limits;
     let rows_o = problem.rows_o(limits.batch, limits.total_q);
     let longest = i64::from(UNBOUNDED / 2);
@@ -360,8 +299,8 @@ fn check_limits(problem: &Problem) -> Result<()> {
             return Err(Error::new(Status::Unsupported, message));
         }
     }
-    let blocks_per_entry = schedule::blocks_per_entry(problem, sm90::FORWARD_BLOCK_M);
-    let tiles = forward_entries_at_most(problem, blocks_per_entry)
+    let blocks_per_entry = schedule::blocks_per_entry(problem, block_m);
+    let tiles = forward_entries_at_most(problem, block_m, blocks_per_entry)
         .checked_mul(i64::from(blocks_per_entry) * i64::from(problem.heads_q));
     if tiles.is_none_or(|tiles| tiles > u32::MAX.into()) {
         let message = "the batch may have more than 2^32 tiles: lower max_batch, the maxima of rows, or heads_q";

@@ -106,7 +106,7 @@ pub(super) struct ForwardSchedule {
     pub workers: u32,
     pub group: u32,
     pub stride: u32,
-    pub padding: u32,
+    pub block_m: u32,
 }
 
 #[derive(Clone, Copy, Debug)]

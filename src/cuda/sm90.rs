@@ -1,14 +1,13 @@
 //! Which Hopper kernel serves a problem. Mirrors `kernels/sm90/forward/config.h`.
 
 use super::driver::{Gpu, Kernel};
+use super::forward::{self, Forward};
 use crate::error::Result;
 use crate::problem::{Dtype, Problem};
 use crate::schedule::{BackwardDeal, blocks};
 
 /// Queries of a forward tile.
-pub(super) const FORWARD_BLOCK_M: i64 = 128;
-/// Rows of the boxes in which O is stored.
-pub(super) const FORWARD_STORE_ROWS: u32 = 16;
+const FORWARD_BLOCK_M: u32 = 128;
 /// Queries of a step of the backward, and of a block of its statistics.
 pub(super) const BACKWARD_BLOCK_M: i64 = 64;
 /// Rows of the boxes in which dK and dV are stored.
@@ -18,14 +17,6 @@ const SHARED_BYTES: u32 = 227 * 1024;
 /// Threads of a CTA of the kernels before and after the backward.
 const SIDE_THREADS: u32 = 256;
 
-/// A forward kernel and its tile.
-#[derive(Clone, Debug)]
-pub(super) struct Forward {
-    pub kernel: Kernel,
-    pub name: String,
-    pub block_n: i64,
-}
-
 /// The forward kernel of a problem, loaded.
 pub(super) fn forward(gpu: &Gpu, problem: &Problem) -> Result<Forward> {
     let dim = (problem.head_dim as u32).next_multiple_of(64);
@@ -33,25 +24,31 @@ pub(super) fn forward(gpu: &Gpu, problem: &Problem) -> Result<Forward> {
     let (slots, q_buffers) = (if dim == 64 { 8 } else { 4 }, if dim <= 192 { 2 } else { 1 });
     let o_buffers = u32::from(dim <= 128);
     let tiles = 8;
-    let masked = problem.mask.left.is_some() || problem.mask.right.is_some() || problem.scale < 0.0;
-    let dtype = if problem.dtype == Dtype::Fp16 { "fp16" } else { "bf16" };
-    let suffix = if masked { "_mask" } else { "" };
-    let name = format!("jfa_sm90_forward_{dtype}_d{dim}{suffix}");
+    let (suffix, unit) = forward::suffixes(problem, dim);
+    let name = format!("jfa_sm90_forward_{suffix}");
     let row_bytes = dim * 2;
-    let shared = (q_buffers + o_buffers) * FORWARD_BLOCK_M as u32 * row_bytes
+    let shared = (q_buffers + o_buffers) * FORWARD_BLOCK_M * row_bytes
         + slots * block_n * row_bytes
         + tiles * 64
         + 8 * 2 * (slots + tiles + q_buffers);
-    let unit = format!("sm90_forward_{dtype}_d{dim}");
-    let kernel = Kernel::load(gpu, &unit, &name, 384, shared)?;
-    Ok(Forward { kernel, name, block_n: block_n.into() })
+    let kernel = Kernel::load(gpu, &format!("sm90_forward_{unit}"), &name, 384, shared)?;
+    Ok(Forward {
+        kernel,
+        name,
+        block_m: FORWARD_BLOCK_M.into(),
+        block_n: block_n.into(),
+        box_q: FORWARD_BLOCK_M,
+        box_o: 16,
+        takes_parts: false,
+    })
 }
 
 /// The backward kernels and their tile.
 #[derive(Clone, Debug)]
 pub(super) struct Backward {
     pub prepare: Kernel,
-    pub kernel: Kernel,
+    /// None if the architecture has none yet.
+    pub kernel: Option<Kernel>,
     pub finish: Kernel,
     pub name: String,
     /// Keys of a tile.
@@ -87,6 +84,12 @@ fn chain(lanes: u32, part_bytes: i64) -> u32 {
     lanes.max(1).div_ceil(parts)
 }
 
+/// The kernel before ("prepare") or after ("finish") the backward.
+pub(super) fn side(gpu: &Gpu, role: &str, dtype: &str, dim: i64) -> Result<Kernel> {
+    let name = format!("jfa_backward_{role}_{dtype}_d{dim}");
+    Kernel::load(gpu, &format!("backward_{dtype}"), &name, SIDE_THREADS, 0)
+}
+
 /// The backward kernels of a problem, loaded.
 pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Backward> {
     let dim = match problem.head_dim {
@@ -96,11 +99,7 @@ pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Bac
     };
     let dtype = if problem.dtype == Dtype::Fp16 { "fp16" } else { "bf16" };
     let heads = problem.heads_kv as u32;
-    let side = |role| {
-        let name = format!("jfa_backward_{role}_{dtype}_d{dim}");
-        Kernel::load(gpu, &format!("backward_{dtype}"), &name, SIDE_THREADS, 0)
-    };
-    let (prepare, finish) = (side("prepare")?, side("finish")?);
+    let (prepare, finish) = (side(gpu, "prepare", dtype, dim)?, side(gpu, "finish", dtype, dim)?);
     if is_q_stationary(problem, workers) {
         let box_q = blocks(problem.limits.seqlen_q, BACKWARD_BLOCK_M) * BACKWARD_BLOCK_M;
         let name = format!("jfa_sm90_backward_{dtype}_q{box_q}_d{dim}");
@@ -108,6 +107,7 @@ pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Bac
         let lanes = workers / heads;
         let deal = BackwardDeal::Ranges(lanes);
         let (workers, parts) = (lanes * heads, lanes);
+        let kernel = Some(kernel);
         return Ok(Backward { prepare, kernel, finish, name, block_n: 64, box_q, dim, workers, deal, parts });
     }
     let masked = problem.mask.left.is_some() || problem.mask.right.is_some();
@@ -126,5 +126,6 @@ pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Bac
         _ => workers,
     };
     let block_n = if dim == 256 { 64 } else { 128 };
+    let kernel = Some(kernel);
     Ok(Backward { prepare, kernel, finish, name, block_n, box_q: BACKWARD_BLOCK_M, dim, workers, deal, parts })
 }

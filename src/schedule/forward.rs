@@ -9,6 +9,11 @@ pub const MAX_CLASSES: i64 = 1024;
 pub const MIN_CLASS_KEYS: i64 = 16;
 /// What keeping every worker on its (head, block) may cost, in percent of the ideal time.
 const LOSS_PERCENT: f64 = 4.0;
+/// What is dealt ahead where the rest is handed out at run time, in percent of the tiles. Twin of `kStaticPercent` in
+/// `kernels/sm100/forward/config.h`.
+pub const STATIC_PERCENT: u64 = 50;
+/// Parts that are handed out at run time, for each worker.
+const PARTS_PER_WORKER: u32 = 4;
 
 /// The order of the forward.
 ///
@@ -17,6 +22,9 @@ const LOSS_PERCENT: f64 = 4.0;
 /// workers in a zigzag. With `group == width` a worker keeps its (head, block) for good, so that Q stays resident
 /// while neighbours read the same K and V at the same time. The workers beyond the last whole lane then share every
 /// `stride`-th entry, one (head, block) after the other.
+///
+/// With `parts`, only the longest tiles are dealt so. The rest of the list is cut into parts, of one (head, block) each,
+/// which workers take one after the other when they have time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardSchedule {
     /// Queries of a block.
@@ -42,6 +50,8 @@ pub struct Deal {
     pub group: u32,
     /// Every `stride`-th entry goes to the workers beyond the last lane; 0 if there are none.
     pub stride: u32,
+    /// Parts of the list that are handed out at run time; 0 if all of it is dealt.
+    pub parts: u32,
 }
 
 /// Keys of one cost class for sequences of at most `seqlen_kv` keys.
@@ -50,7 +60,8 @@ pub fn class_keys(seqlen_kv: i64) -> i64 {
 }
 
 impl ForwardSchedule {
-    /// Lists the query blocks of `sequences` in blocks of `block_m` rows, for at most `workers` workers.
+    /// Lists the query blocks of `sequences` in blocks of `block_m` rows, for at most `workers` workers, which get all of
+    /// them ahead.
     pub fn new(problem: &Problem, sequences: &[Sequence], block_m: i64, workers: u32) -> Self {
         let heads = problem.heads_q as u32;
         let blocks_per_entry = blocks_per_entry(problem, block_m);
@@ -99,23 +110,46 @@ impl ForwardSchedule {
         }
     }
 
-    /// Keys that each worker visits.
-    pub fn load(&self, problem: &Problem, sequences: &[Sequence]) -> Load {
-        Load::of(
-            self.deal.workers,
-            |w| self.worker(w),
-            |tile| {
-                let s = &sequences[tile.batch as usize];
-                let row = i64::from(tile.block) * self.block_m;
-                let keys = problem.mask.keys(row..(row + self.block_m).min(s.len_q), s.len_q, s.len_kv);
-                (keys.end - keys.start) as u64
-            },
-        )
+    /// The same tiles, dealt otherwise.
+    pub fn dealt(self, deal: Deal) -> Self {
+        ForwardSchedule { deal, ..self }
     }
 
-    /// The tiles of one worker, in its order.
+    /// Keys that each worker visits. Parts go to whoever has least work so far, as at run time to who is ready first.
+    pub fn load(&self, problem: &Problem, sequences: &[Sequence]) -> Load {
+        let cost = |tile: Tile| {
+            let s = &sequences[tile.batch as usize];
+            let row = i64::from(tile.block) * self.block_m;
+            let keys = problem.mask.keys(row..(row + self.block_m).min(s.len_q), s.len_q, s.len_kv);
+            (keys.end - keys.start) as u64
+        };
+        let dealt = Load::of(self.deal.workers, |w| self.worker(w), cost);
+        dealt.and_in_turn((0..self.deal.parts).map(|part| self.part(part).map(cost).sum()))
+    }
+
+    /// Rounds that are dealt ahead.
+    fn rounds(&self) -> u64 {
+        let Deal { workers, group, parts, .. } = self.deal;
+        match parts {
+            0 => self.num_tiles().div_ceil(u64::from(workers / group * group)),
+            _ => (self.num_tiles() / u64::from(workers) * STATIC_PERCENT / 100).max(1),
+        }
+    }
+
+    /// The tiles of one part, in their order.
+    pub fn part(&self, part: u32) -> impl Iterator<Item = Tile> + '_ {
+        let Deal { workers, group, parts, .. } = self.deal;
+        let (width, part) = (self.width(), u64::from(part));
+        let first = (self.rounds() * u64::from(workers / group * group)).min(self.num_tiles());
+        let rest = self.num_tiles() - first;
+        let entries = rest.div_ceil(width).div_ceil((u64::from(parts) / width).max(1));
+        let offsets = (0..entries).map(move |i| (part / width * entries + i) * width + part % width);
+        offsets.filter(move |&offset| offset < rest).map(move |offset| self.tile(first + offset))
+    }
+
+    /// The tiles that are dealt to one worker, in its order.
     pub fn worker(&self, worker: u32) -> Box<dyn Iterator<Item = Tile> + '_> {
-        let Deal { workers, group, stride } = self.deal;
+        let Deal { workers, group, stride, .. } = self.deal;
         let (group, stride, width) = (u64::from(group), u64::from(stride), self.width());
         let lanes = u64::from(workers) / group;
         let shared = (self.entries.len() as u64).checked_div(stride).unwrap_or(0);
@@ -127,7 +161,7 @@ impl ForwardSchedule {
             return Box::new(places.flat_map(entries).map(|index| self.tile(index)));
         }
         let tiles = self.num_tiles() - shared * width;
-        let rounds = tiles.div_ceil(lanes * group);
+        let rounds = tiles.div_ceil(lanes * group).min(if self.deal.parts == 0 { u64::MAX } else { self.rounds() });
         let indices = (0..rounds).map(move |round| zigzag(round, lane, lanes) * group + member);
         let skip_shared = move |index: u64| match stride {
             0 => index,
@@ -148,7 +182,7 @@ impl Deal {
     pub fn new(width: u32, broadcast_q: bool, workers: u32) -> Self {
         let workers = workers.max(1);
         let (lanes, others) = (workers / width, workers % width);
-        let alone = Deal { workers, group: 1, stride: 0 };
+        let alone = Deal { workers, group: 1, stride: 0, parts: 0 };
         if !broadcast_q || lanes == 0 {
             return alone;
         }
@@ -157,6 +191,21 @@ impl Deal {
         let shared = if others == 0 { 0.0 } else { 1.0 / f64::from(stride) };
         let time = (1.0 - shared) / f64::from(lanes);
         let ideal = f64::from(width) / f64::from(workers);
-        if (time / ideal - 1.0) * 100.0 <= LOSS_PERCENT { Deal { workers, group: width, stride } } else { alone }
+        if (time / ideal - 1.0) * 100.0 <= LOSS_PERCENT {
+            Deal { workers, group: width, stride, parts: 0 }
+        } else {
+            alone
+        }
+    }
+
+    /// The same where at most `tiles` tiles exist and the rest of the list can be handed out at run time: workers beyond
+    /// the last whole lane then have nothing but parts. Each part is of one (head, block).
+    pub fn with_parts(width: u32, broadcast_q: bool, workers: u32, tiles: u64) -> Self {
+        let workers = workers.max(1);
+        if tiles <= u64::from(workers) {
+            return Deal::new(width, broadcast_q, workers);
+        }
+        let group = if broadcast_q && width <= workers { width } else { 1 };
+        Deal { workers, group, stride: 0, parts: (workers * PARTS_PER_WORKER).div_ceil(width) * width }
     }
 }

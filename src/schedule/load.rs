@@ -1,5 +1,6 @@
 //! How evenly a schedule spreads the work.
 
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Work of every worker, in any unit.
@@ -13,6 +14,20 @@ impl Load {
         T: Iterator,
     {
         Load((0..workers).map(|w| tiles(w).map(&cost).sum()).collect())
+    }
+
+    /// The load when each further cost goes to the worker that has least when its turn comes.
+    #[must_use]
+    pub fn and_in_turn(self, costs: impl IntoIterator<Item = u64>) -> Self {
+        let Load(mut load) = self;
+        let mut heap: BinaryHeap<_> = (0..).zip(&load).map(|(w, &sum)| Reverse((sum, w))).collect();
+        for cost in costs {
+            if let Some(Reverse((sum, worker))) = heap.pop() {
+                load[worker] = sum + cost;
+                heap.push(Reverse((sum + cost, worker)));
+            }
+        }
+        Load(load)
     }
 
     /// Load of the busiest worker.
@@ -34,13 +49,5 @@ impl Load {
 /// The load when each tile, longest first, goes to the worker that has least: the yardstick of a static schedule.
 pub fn greedy_longest_first(mut costs: Vec<u64>, workers: u32) -> Load {
     costs.sort_unstable_by(|a, b| b.cmp(a));
-    let mut heap: BinaryHeap<_> = (0..workers).map(|w| std::cmp::Reverse((0u64, w))).collect();
-    let mut load = vec![0; workers as usize];
-    for cost in costs {
-        if let Some(std::cmp::Reverse((sum, worker))) = heap.pop() {
-            load[worker as usize] = sum + cost;
-            heap.push(std::cmp::Reverse((sum + cost, worker)));
-        }
-    }
-    Load(load)
+    Load(vec![0; workers as usize]).and_in_turn(costs)
 }

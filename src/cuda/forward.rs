@@ -1,0 +1,117 @@
+//! The forward kernel of a plan, and its launch.
+
+use std::ffi::c_void;
+
+use super::driver::{Kernel, Launch};
+use super::params::{ForwardParams, ForwardSchedule, Mask};
+use super::tensor_map::{self, Columns, Shape, TensorMap};
+use super::{Plan, ragged_end};
+use crate::error::Result;
+use crate::plan::{self, Extent};
+use crate::problem::{Dtype, Problem};
+use crate::workspace::Carver;
+
+/// A forward kernel and its tile.
+#[derive(Clone, Debug)]
+pub(super) struct Forward {
+    pub kernel: Kernel,
+    pub name: String,
+    /// Queries of a tile.
+    pub block_m: i64,
+    /// Keys of a block.
+    pub block_n: i64,
+    /// Rows of the boxes in which Q is loaded.
+    pub box_q: u32,
+    /// Rows of the boxes in which O is stored.
+    pub box_o: u32,
+    /// Whether the kernel takes parts of the list at run time.
+    pub takes_parts: bool,
+}
+
+/// What the names of a problem's forward kernels end with, from the element type on, and that of their unit.
+pub(super) fn suffixes(problem: &Problem, dim: u32) -> (String, String) {
+    let dtype = if problem.dtype == Dtype::Fp16 { "fp16" } else { "bf16" };
+    let masked = problem.mask.left.is_some() || problem.mask.right.is_some() || problem.scale < 0.0;
+    let unit = format!("{dtype}_d{dim}");
+    (format!("{unit}{}", if masked { "_mask" } else { "" }), unit)
+}
+
+impl Plan {
+    /// Counts or carves the forward's workspace.
+    pub fn carve_forward(&self, _problem: &Problem, _carver: &mut Carver) {}
+
+    /// Enqueues O and LSE.
+    ///
+    /// # Safety
+    /// The tensors are device memory that holds the rows of the batch; `stream` is a stream of this device.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for host memory, `Cuda`.
+    pub unsafe fn forward(
+        &self,
+        problem: &Problem,
+        extent: &Extent,
+        args: &plan::Forward,
+        stream: *mut c_void,
+    ) -> Result<()> {
+        if extent.total_o == 0 {
+            return Ok(());
+        }
+        let _guard = self.gpu.enter()?;
+        for (name, pointer) in [("q", args.q.data), ("k", args.k.data), ("v", args.v.data), ("o", args.o.data)] {
+            self.gpu.check_pointer(name, pointer)?;
+        }
+        self.gpu.check_pointer("lse", args.lse.cast())?;
+        let ragged_end = ragged_end(problem);
+        let map = |tensor, rows, heads, box_rows| {
+            let shape = Shape { rows, heads, head_dim: problem.head_dim, ragged_end };
+            TensorMap::jagged(problem.dtype, tensor, &shape, box_rows, Columns::All)
+        };
+        let block_n = self.forward.block_n as u32;
+        // Without rows of K there is no tile, and any valid map will do.
+        let (k, v) = if extent.total_kv == 0 { (&args.o, &args.o) } else { (&args.k, &args.v) };
+        let maps = [
+            map(&args.q, extent.total_q, problem.heads_q, self.forward.box_q)?,
+            map(k, extent.total_kv, problem.heads_kv, block_n)?,
+            map(v, extent.total_kv, problem.heads_kv, block_n)?,
+            map(&args.o, extent.total_o, problem.heads_q, self.forward.box_o)?,
+        ];
+        let params = ForwardParams {
+            schedule: self.forward_schedule(problem),
+            mask: Mask::new(problem),
+            scale: problem.scale,
+            scale_log2: problem.scale.abs() * std::f32::consts::LOG2_E,
+            group: problem.group(),
+            head_dim: problem.head_dim,
+            panel_boxes: tensor_map::panel_boxes(problem.head_dim),
+            broadcast_q: problem.broadcast_q.into(),
+            lse_begin_scale: if problem.broadcast_q { problem.heads_q } else { 1 },
+            ragged_end: ragged_end as i32,
+            lse_head_stride: if problem.broadcast_q { problem.limits.seqlen_q } else { extent.total_o },
+            o_row_stride: args.o.row_stride,
+            o_head_stride: args.o.head_stride,
+            o: args.o.data,
+            lse: args.lse,
+        };
+        let [q, k, v, o] = maps.each_ref().map(|map| (&raw const *map).cast());
+        // SAFETY: the parameters match the kernel's; the caller answers for the stream.
+        unsafe {
+            let launch = Launch { grid: self.deal.workers + self.deal.parts, cluster: 1, dependent: true };
+            self.forward.kernel.launch(launch, stream, [q, k, v, o, (&raw const params).cast()])
+        }
+    }
+
+    pub(super) fn forward_schedule(&self, problem: &Problem) -> ForwardSchedule {
+        ForwardSchedule {
+            state: self.state.address,
+            sequences: self.sequences.address,
+            entries: self.forward_entries.address,
+            heads: problem.heads_q as u32,
+            blocks_per_entry: self.blocks_per_entry,
+            workers: self.deal.workers,
+            group: self.deal.group,
+            stride: self.deal.stride,
+            block_m: self.forward.block_m as u32,
+        }
+    }
+}
