@@ -1,7 +1,9 @@
 //! Floating-point formats and approximate functions of PTX.
 
 mod approx;
+mod coefficients;
 mod format;
+mod interpolation;
 mod scale;
 
 pub use approx::{Approx, Function};

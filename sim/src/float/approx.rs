@@ -1,14 +1,18 @@
 //! Models of the approximate functions (PTX ISA 9.7.3.15 to 9.7.3.21 and half-precision `ex2`, `tanh`).
 //!
-//! The ISA bounds their error and fixes special values; the bits are not specified. [`Approx::Rounded`] gives the value
-//! rounded to nearest, [`Approx::Perturbed`] moves it by up to one unit in the last place, the same for equal inputs, so
-//! that a program which leans on exact bits shows.
+//! The ISA bounds their error and fixes special values; the bits are not specified. [`Approx::Hopper`] gives those of
+//! an H200 where they are known, [`Approx::Rounded`] the value rounded to nearest, and [`Approx::Perturbed`] moves that
+//! by up to one unit in the last place, the same for equal inputs, so that a program which leans on exact bits shows.
+
+use super::interpolation;
 
 /// Which value within the bound a function returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Approx {
-    /// The nearest one.
+    /// That of an H200 for 2^x, log2(x) and 1/x; the nearest one for the others.
     #[default]
+    Hopper,
+    /// The nearest one.
     Rounded,
     /// One that a hash of the seed, the function and the input chooses among the nearest and its neighbours.
     Perturbed(u64),
@@ -44,6 +48,17 @@ impl Approx {
     /// `function.approx{.ftz}.f32`.
     pub fn f32(self, function: Function, x: f32, ftz: bool) -> f32 {
         let x = if ftz { flush(x) } else { x };
+        if self == Approx::Hopper && x.is_finite() {
+            let value = match function {
+                Function::Ex2 if !x.is_subnormal() => Some(interpolation::ex2(x)),
+                Function::Lg2 if x > 0.0 => Some(interpolation::lg2(x)),
+                Function::Rcp if x.is_normal() => Some(interpolation::rcp(x)),
+                _ => None,
+            };
+            if let Some(value) = value {
+                return if ftz { flush(value) } else { value };
+            }
+        }
         let wide = x as f64;
         let exact = match function {
             Function::Ex2 if x.is_subnormal() => 1.0,
@@ -105,7 +120,7 @@ mod tests {
 
     #[test]
     fn special_values() {
-        for model in [Approx::Rounded, Approx::Perturbed(7)] {
+        for model in [Approx::Hopper, Approx::Rounded, Approx::Perturbed(7)] {
             let f = |function, x| model.f32(function, x, true);
             assert_eq!(f(Function::Ex2, f32::NEG_INFINITY).to_bits(), 0);
             assert_eq!(f(Function::Ex2, -200.0).to_bits(), 0);

@@ -18,7 +18,7 @@ pub fn ftz(x: f32) -> f32 {
 }
 
 fn approx(function: Function, x: f32) -> f32 {
-    Approx::Rounded.f32(function, x, false)
+    Approx::Hopper.f32(function, x, false)
 }
 
 fn clamp(x: f32) -> f32 {
