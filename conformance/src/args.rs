@@ -16,7 +16,7 @@ usage: jfa-conformance --library PATH [--device cpu|cuda] [--filter TEXT] [--see
   --verbose        print the name of each case before it runs
   --forward-only   leave out the backward and its results
   --record FILE    only run a few small forwards with fixed inputs, and write O and LSE to FILE
-  --vectors FILE   only run those, and compare O and LSE with FILE bit by bit";
+  --vectors FILE   only run those, and compare O and LSE with FILE: all bits must be equal";
 
 /// What was asked for.
 #[derive(Debug)]

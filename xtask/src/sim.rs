@@ -15,6 +15,7 @@ const USAGE: &str = "\
 usage: cargo xtask sim [--seeds N] [--first N] [--device h200] [--sms N] [-- TEST ...]
        cargo xtask sim soak [the same options]
        cargo xtask sim mutate KERNEL [the same options] -- TEST ...
+       cargo xtask sim vectors [the same options]
        cargo xtask sim speed
        cargo xtask sim triton
   --seeds N      interleavings to try (default 3)
@@ -24,8 +25,12 @@ usage: cargo xtask sim [--seeds N] [--first N] [--device h200] [--sms N] [-- TES
   TEST           part of the names of conformance cases (default: all)
   soak           small cases that run every kernel
   mutate         leaves out one ordering instruction of KERNEL after the other, and lists those that nobody misses
+  vectors        O and LSE of small forwards, which must be those of an H200 to the bit
   speed          thread-instructions a second on elementwise code
   triton         kernels that Triton compiles";
+
+/// What an H200 computed.
+const VECTORS: &str = "conformance/vectors/h200.bin";
 
 /// How the names of the backward's kernels begin.
 const BACKWARD: &[u8] = b"jfa_sm90_backward";
@@ -105,6 +110,13 @@ impl Tables {
         command.env("CUDASIM_DEVICE", shape.device).env("CUDASIM_SMS", shape.multiprocessors.to_string());
         command
     }
+
+    /// The command that compares small forwards with those of an H200.
+    pub fn vectors(&self, context: &Context, shape: Shape) -> Command {
+        let mut command = self.command(context, shape, "");
+        command.arg("--vectors").arg(context.root.join(VECTORS));
+        command
+    }
 }
 
 /// Compiles a few kernels with Triton and returns the tests that run them on cudasim.
@@ -169,6 +181,13 @@ pub fn run(context: &Context, words: &[&str]) -> Result {
             context.run(context.cargo().args(["bench", "--quiet", "--package", "cudasim", "--bench", "speed"]))
         }
         ["mutate", kernel, rest @ ..] => mutate(context, kernel, &Options::parse(rest)?),
+        ["vectors", rest @ ..] => {
+            let (options, tables) = (Options::parse(rest)?, Tables::build(context)?);
+            for seed in options.seeds.clone() {
+                context.run(&mut tables.vectors(context, options.shape(seed, 0)))?;
+            }
+            Ok(())
+        }
         ["soak", rest @ ..] => {
             let options = Options::parse(rest)?;
             soak(context, &Options { tests: SOAK.to_vec(), ..options })

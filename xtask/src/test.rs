@@ -172,15 +172,19 @@ fn machine_code(context: &Context) -> Result<Count> {
     Ok(Count { passed: summary.passed, failed: summary.failed })
 }
 
-/// The tables with small shapes, each with another interleaving of the warps.
+/// Forwards against those of an H200, and the tables with small shapes, each with another interleaving of the warps.
 fn simulated(context: &Context) -> Result<Count> {
     let tables = sim::Tables::build(context)?;
     let mut sum = Count::default();
     for (seed, filter) in
-        (1..).zip(["rejections/", "masks/", "numeric/", "random/", "combine/", "rejections/", "masks/"])
+        (1..).zip(["vectors", "rejections/", "masks/", "numeric/", "random/", "combine/", "rejections/", "masks/"])
     {
         let shape = sim::Shape { seed, device: "h200", multiprocessors: 4, random: 30 };
-        let (text, result) = context.run_and_read(&mut tables.command(context, shape, filter))?;
+        let mut command = match filter {
+            "vectors" => tables.vectors(context, shape),
+            _ => tables.command(context, shape, filter),
+        };
+        let (text, result) = context.run_and_read(&mut command)?;
         let count = finish(plain_count(&text), result)?;
         sum = Count { passed: sum.passed + count.passed, failed: sum.failed + count.failed };
     }

@@ -12,8 +12,8 @@ const DEEPEST: usize = 20;
 /// How inputs are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scores {
-    /// All exponents of a row are integers, and its exponentials add up to a power of two: the approximate functions
-    /// have exact values there, so that all that counts is the order of the sums, and their rounding.
+    /// All exponents of a row are integers, and its exponentials add up to a power of two: ex2 and rcp are exact there,
+    /// so that all that counts in O is the order of the sums, and their rounding.
     Powers,
     /// Bell-shaped Q, K and V.
     Random,
