@@ -82,6 +82,69 @@ __device__ __forceinline__ void walk_forward_tiles(const ForwardSchedule& s, Vis
   }
 }
 
+// The same where CTAs take over the work of others: those of the grid beyond the workers stand for parts of the list,
+// see ForwardSchedule::part, and kPercent of the tiles are dealt. Tiles without keys, which follow the others in the
+// list, are dealt, too, between them.
+template <uint32_t kPercent>
+class ForwardWalk {
+ public:
+  __device__ explicit ForwardWalk(const ForwardSchedule& s)
+      : s_(s),
+        width_(s.heads * s.blocks_per_entry),
+        tiles_(s.state->forward_entries * width_),
+        end_(tiles_ + s.state->keyless_entries * width_),
+        round_(s.workers / s.group * s.group),
+        rounds_(is_alone()      ? (tiles_ + round_ - 1) / round_
+                : kPercent == 0 ? 0
+                                : max(tiles_ / s.workers * kPercent / 100, 1)) {}
+
+  // Whether nothing is to be taken over.
+  __device__ bool is_alone() const { return kPercent == 100 || gridDim.x == s_.workers; }
+
+  __device__ bool has_keys(uint32_t place) const { return place < tiles_; }
+
+  // Goes to the work of CTA `index` of the grid.
+  __device__ void seek(uint32_t index) {
+    index_ = index;
+    turn_ = 0;
+    if (index < s_.workers) {
+      turns_ = 2 * max(rounds_, (end_ - tiles_ + s_.workers - 1) / s_.workers);
+    } else {
+      set_part(index - s_.workers, gridDim.x - s_.workers);
+    }
+  }
+
+  // The place of the next tile in the list; false if there is none.
+  __device__ bool next(uint32_t& place) {
+    while (turn_ < turns_) {
+      const uint32_t turn = turn_++, round = turn / 2, lanes = round_ / s_.group, lane = index_ / s_.group;
+      if (index_ >= s_.workers) {
+        place = first_ + turn * width_;
+        if (place < tiles_) return true;
+      } else if (turn % 2 == 1) {
+        place = tiles_ + round * s_.workers + index_;
+        if (place < end_) return true;
+      } else if (lane < lanes && round < rounds_) {
+        place = round * round_ + (round % 2 == 0 ? lane : lanes - 1 - lane) * s_.group + index_ % s_.group;
+        if (place < tiles_) return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  __device__ void set_part(uint32_t part, uint32_t parts) {
+    const uint32_t dealt = min(rounds_ * round_, tiles_), lines = parts / width_;
+    turns_ = ((tiles_ - dealt + width_ - 1) / width_ + lines - 1) / lines;
+    first_ = dealt + part / width_ * turns_ * width_ + part % width_;
+  }
+
+  const ForwardSchedule& s_;
+  const uint32_t width_, tiles_, end_;  // tiles_: with keys
+  const uint32_t round_, rounds_;       // tiles of a round, and rounds that are dealt
+  uint32_t index_ = 0, turn_ = 0, turns_ = 0, first_ = 0;
+};
+
 constexpr int kStatRows = 64;  // queries of a block of statistics
 
 // The first block of statistics of a sequence. Rounding down and adding one block a sequence leaves room for the last

@@ -6,6 +6,7 @@
 namespace jfa::ptx {
 
 constexpr uint32_t kClcResponseBytes = 16;
+constexpr uint32_t kClcNone = ~0u;
 
 // "try_cancel", by one thread: the response, 16 bytes aligned to them, and these bytes for `barrier`. Not again after
 // one that failed. Multicast: to every CTA of the cluster.
@@ -26,9 +27,9 @@ __device__ __forceinline__ void clc_try_cancel(uint32_t response, uint32_t barri
   }
 }
 
-// "query_cancel": the x index of the first CTA of the cluster that was taken over, -1 if none was.
-__device__ __forceinline__ int32_t clc_query(uint32_t response) {
-  int32_t first;
+// "query_cancel": the x index of the first CTA of the cluster that was taken over, kClcNone if none was.
+__device__ __forceinline__ uint32_t clc_query(uint32_t response) {
+  uint32_t first;
   asm volatile(
       "{\n"
       ".reg .b128 response;\n"

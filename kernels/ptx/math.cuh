@@ -29,6 +29,56 @@ __device__ __forceinline__ float rcp(float x) {
   return y;
 }
 
+// PTX ISA, "max": NaN if either is.
+__device__ __forceinline__ float max_nan(float x, float y) {
+  float z;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+
+// PTX ISA, "fma" and "add" of .f32x2: two operations in one instruction, on Blackwell.
+__device__ __forceinline__ float2 fma2(float2 a, float2 b, float2 c) {
+  float2 d;
+  asm("{\n.reg .b64 a, b, c, d;\nmov.b64 a, {%2, %3};\nmov.b64 b, {%4, %5};\nmov.b64 c, {%6, %7};\n"
+      "fma.rn.f32x2 d, a, b, c;\nmov.b64 {%0, %1}, d;\n}"
+      : "=f"(d.x), "=f"(d.y)
+      : "f"(a.x), "f"(a.y), "f"(b.x), "f"(b.y), "f"(c.x), "f"(c.y));
+  return d;
+}
+
+__device__ __forceinline__ float2 add2(float2 a, float2 b) {
+  float2 d;
+  asm("{\n.reg .b64 a, b, d;\nmov.b64 a, {%2, %3};\nmov.b64 b, {%4, %5};\nadd.rn.f32x2 d, a, b;\nmov.b64 {%0, %1}, "
+      "d;\n}"
+      : "=f"(d.x), "=f"(d.y)
+      : "f"(a.x), "f"(a.y), "f"(b.x), "f"(b.y));
+  return d;
+}
+
+// 2^x without the special-function unit, for x below 128 (infinite for NaN): the whole part goes into the exponent, the
+// rest, in [-1/2, 1/2], through the polynomial with the least relative error: 7.5e-5 (degree 3, for bf16), 2.6e-6
+// (degree 4).
+template <typename T>
+__device__ __forceinline__ float2 ex2_fma(float2 x) {
+  constexpr float kMagic = 12582912;  // 3 * 2^22: a sum with it has no bits for fractions
+  x = {max_nan(x.x, -126), max_nan(x.y, -126)};
+  const float2 shifted = add2(x, {kMagic, kMagic}), whole = add2(shifted, {-kMagic, -kMagic});
+  const float2 f = fma2(whole, {-1, -1}, x);
+  float2 y;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    y = fma2(f, {0.05517167f, 0.05517167f}, {0.24261113f, 0.24261113f});
+    y = fma2(f, y, {0.69326097f, 0.69326097f});
+    y = fma2(f, y, {0.99992806f, 0.99992806f});
+  } else {
+    y = fma2(f, {0.009570102f, 0.009570102f}, {0.05591786f, 0.05591786f});
+    y = fma2(f, y, {0.24024744f, 0.24024744f});
+    y = fma2(f, y, {0.6931218f, 0.6931218f});
+    y = fma2(f, y, {0.9999993f, 0.9999993f});
+  }
+  return {__uint_as_float(__float_as_uint(y.x) + (__float_as_uint(shifted.x) << 23)),
+          __uint_as_float(__float_as_uint(y.y) + (__float_as_uint(shifted.y) << 23))};
+}
+
 // PTX ISA, "cvt": two values rounded to nearest even, `low` in the lower half.
 template <typename T>
 __device__ __forceinline__ uint32_t pack(float low, float high) {
@@ -55,7 +105,21 @@ __device__ __forceinline__ void stmatrix_x4_trans(uint32_t address, uint32_t a, 
                : "memory");
 }
 
-// PTX ISA, "ld" and "st": vectors in shared memory.
+// PTX ISA, "ld" and "st": values and vectors in shared memory.
+__device__ __forceinline__ float load_shared(uint32_t address) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address));
+  return x;
+}
+
+__device__ __forceinline__ void store_shared(uint32_t address, float x) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
+
+__device__ __forceinline__ void store_shared4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
 __device__ __forceinline__ float2 load_shared2(uint32_t address) {
   float2 x;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));

@@ -203,7 +203,7 @@ impl Deal {
     pub fn with_parts(width: u32, broadcast_q: bool, workers: u32, tiles: u64) -> Self {
         let workers = workers.max(1);
         if tiles <= u64::from(workers) {
-            return Deal::new(width, broadcast_q, workers);
+            return Deal { workers, group: 1, stride: 0, parts: 0 };
         }
         let group = if broadcast_q && width <= workers { width } else { 1 };
         Deal { workers, group, stride: 0, parts: (workers * PARTS_PER_WORKER).div_ceil(width) * width }

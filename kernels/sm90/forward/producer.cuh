@@ -1,8 +1,8 @@
 // The warps of the Hopper forward that do not multiply: one lists tiles, one loads, two fill keyless rows.
 #pragma once
 
+#include "attention/keyless.cuh"
 #include "attention/ring.cuh"
-#include "attention/tiles.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
 #include "sm90/forward/config.h"
@@ -102,16 +102,7 @@ __device__ void fill_keyless(const ForwardParams& p, uint32_t worker, uint32_t w
   const uint32_t width = s.heads * s.blocks_per_entry;
   const uint32_t begin = s.state->forward_entries * width, end = begin + s.state->keyless_entries * width;
   for (uint32_t index = begin + worker; index < end; index += workers) {
-    const ForwardTile tile = forward_tile(p, index, C::kBlockM);
-    const int64_t first = static_cast<int64_t>(tile.o_end) - tile.rows;
-    const int rows = min(tile.rows, C::kBlockM);
-    auto* o = static_cast<typename C::T*>(p.o) + first * p.o_row_stride + tile.head * p.o_head_stride;
-    for (int row = 0; row < rows; ++row) {
-      for (int column = 8 * lane; column < p.head_dim; column += 256) {
-        *reinterpret_cast<uint4*>(o + row * p.o_row_stride + column) = make_uint4(0, 0, 0, 0);
-      }
-    }
-    for (int row = lane; tile.lse != nullptr && row < rows; row += 32) tile.lse[row] = -INFINITY;
+    fill_keyless_tile<typename C::T>(p, index, C::kBlockM, lane);
   }
 }
 

@@ -1,0 +1,132 @@
+// The warpgroup of the Blackwell forward that keeps O: rescales it, normalises it, stores LSE.
+#pragma once
+
+#include "ptx/math.cuh"
+#include "ptx/tcgen05.cuh"
+#include "sm100/forward/roles.cuh"
+
+namespace jfa::sm100 {
+
+// State of one thread: the same row of each group.
+template <typename C>
+struct Correction {
+  const ForwardParams& p;
+  const ForwardShared<C> shared;
+  const int thread, lane;
+  const uint32_t output;  // O of this warp's rows of group 0
+  Tiles<C> tiles;
+  Ring<1> o_full[C::kGroups];  // of the last product issued
+  Ring<1> staging[C::kGroups];
+  Ring<C::kMessages> message[C::kGroups];
+
+  JFA_INLINE Correction(const ForwardParams& params, ForwardShared<C> smem, uint32_t columns)
+      : p(params),
+        shared(smem),
+        thread(threadIdx.x % 128),
+        lane(threadIdx.x % 32),
+        output(columns + C::kColumnO + (thread / 32 * 32 << 16)),
+        tiles(smem) {}
+
+  JFA_INLINE void arrive(int place) const { ptx::mbarrier_arrive_if(lane == 0, shared.barrier(place)); }
+
+  JFA_INLINE float receive(int group) {
+    Ring<C::kMessages>& m = message[group];
+    ptx::mbarrier_wait(shared.barrier(C::kMessageFull + group * C::kMessages + m.index), m.phase);
+    const float x = ptx::load_shared(shared.message(group, m.index) + thread * 4);
+    __syncwarp();
+    arrive(C::kMessageEmpty + group * C::kMessages + m.index);
+    m.advance();
+    return x;
+  }
+
+  JFA_INLINE void wait_output(int group) {
+    ptx::mbarrier_wait(shared.barrier(C::kOFull + group), o_full[group].phase);
+    ptx::tcgen05_fence_after();
+  }
+
+  // O of a group is as the next product needs it.
+  JFA_INLINE void allow_output(int group) {
+    ptx::tcgen05_fence_before();
+    __syncwarp();
+    arrive(C::kPFull + group * C::kSlices);
+  }
+
+  // Ahead of a further block. Most often, no row of the warp has a larger maximum, and O is not touched.
+  JFA_INLINE void rescale(int group) {
+    const float factor = receive(group);
+    if (C::kRescale == 0 || __any_sync(~0u, factor != 1)) {
+      wait_output(group);
+#pragma unroll
+      for (int column = 0; column < C::kDim; column += 32) {
+        float o[32];
+        ptx::tmem_load<32>(o, output + group * C::kDim + column);
+        ptx::tmem_wait_load<32>(o);
+#pragma unroll
+        for (int i = 0; i < 32; ++i) o[i] *= factor;
+        ptx::tmem_store<32>(output + group * C::kDim + column, o);
+      }
+      ptx::tmem_wait_store();
+    }
+    o_full[group].advance();
+    allow_output(group);
+  }
+
+  // Stores LSE, and normalised rows into shared memory.
+  JFA_INLINE void finish(int group, float* lse, int rows) {
+    const float sum = receive(group), max = receive(group);
+    const int row = group * C::kRows + thread;
+    // A row that has seen no key: -inf + log2(0).
+    constexpr float kLn2 = 0.693147180559945f;
+    if (lse != nullptr && row < rows) lse[row] = fmaf(max, p.scale_log2, ptx::lg2(sum)) * kLn2;
+    const float inverse = C::kMask && sum == 0 ? 0 : ptx::rcp(sum);
+    wait_output(group);
+    o_full[group].advance();
+    ptx::mbarrier_wait(shared.barrier(C::kStagingEmpty + group), staging[group].phase ^ 1);
+    staging[group].advance();
+#pragma unroll
+    for (int column = 0; column < C::kDim; column += 32) {
+      float o[32];
+      ptx::tmem_load<32>(o, output + group * C::kDim + column);
+      ptx::tmem_wait_load<32>(o);
+      const uint32_t line = shared.o(group) + column / 64 * C::kPanelQ + thread * 128;
+#pragma unroll
+      for (int i = 0; i < 32; i += 8) {
+        uint32_t x[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          x[j] = ptx::pack<typename C::T>(o[i + 2 * j] * inverse, o[i + 2 * j + 1] * inverse);
+        }
+        ptx::store_shared4(line + (((column % 64 + i) / 8) ^ (thread % 8)) * 16, x[0], x[1], x[2], x[3]);
+      }
+    }
+    allow_output(group);
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    arrive(C::kStagingFull + group);
+  }
+
+  JFA_INLINE void run() {
+#pragma unroll
+    for (int group = 0; group < C::kGroups; ++group) allow_output(group);
+    while (true) {
+      const ForwardTile& tile = tiles.wait();
+      const int keys = tile.keys, rows = tile.rows, groups = groups_of<C>(rows);
+      float* const lse = tile.lse;
+      __syncwarp();
+      tiles.release(lane == 0);
+      if (keys == 0) break;
+      for (int block = (keys - 1) / C::kBlockN; block > 0; --block) {
+#pragma unroll
+        for (int group = 0; group < C::kGroups; ++group) {
+          if (group < groups) rescale(group);
+        }
+      }
+#pragma unroll
+      for (int group = 0; group < C::kGroups; ++group) {
+        if (group < groups) finish(group, lse, rows);
+      }
+    }
+  }
+};
+
+}  // namespace jfa::sm100

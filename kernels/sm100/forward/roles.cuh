@@ -1,0 +1,158 @@
+// The single warps of the Blackwell forward but for the one that multiplies: list tiles, load, store.
+#pragma once
+
+#include "attention/keyless.cuh"
+#include "attention/ring.cuh"
+#include "ptx/clc.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/sync.cuh"
+#include "ptx/tma.cuh"
+#include "ptx/warp.cuh"
+#include "sm100/forward/config.h"
+
+namespace jfa::sm100 {
+
+// The tiles of a CTA, as one role sees them.
+template <typename C>
+struct Tiles {
+  const ForwardShared<C> shared;
+  Ring<C::kTiles> ring;
+
+  JFA_INLINE explicit Tiles(ForwardShared<C> smem) : shared(smem) {}
+
+  JFA_INLINE const ForwardTile& wait() const {
+    ptx::mbarrier_wait(shared.barrier(C::kTileFull + ring.index), ring.phase);
+    return *static_cast<const ForwardTile*>(__cvta_shared_to_generic(shared.tile(ring.index)));
+  }
+
+  // Gives back the description, which the lanes of a warp have read; `arrives` in one of them.
+  JFA_INLINE void release(bool arrives) {
+    ptx::mbarrier_arrive_if(arrives, shared.barrier(C::kTileEmpty + ring.index));
+    ring.advance();
+  }
+};
+
+// Blocks of 128 queries of a tile that has `rows` rows to the end of the sequence.
+template <typename C>
+JFA_INLINE int groups_of(int rows) {
+  return C::kGroups == 1 || rows > C::kRows ? C::kGroups : 1;
+}
+
+// Describes the tiles of this CTA, then one without keys, and fills rows that see no key; a warp.
+template <typename C>
+__device__ __forceinline__ void list_tiles(const ForwardParams& p, ForwardShared<C> shared, ForwardTile* tiles) {
+  const uint32_t lane = threadIdx.x % 32;
+  ForwardWalk<C::kStaticPercent> walk(p.schedule);
+  Ring<C::kTiles> ring;
+  Ring<1> response;
+  int32_t head = -1, row = -1;
+  auto publish = [&](const ForwardTile& tile) {
+    ptx::mbarrier_wait(shared.barrier(C::kTileEmpty + ring.index), ring.phase ^ 1);
+    if (lane == 0) {
+      tiles[ring.index] = tile;
+      ptx::mbarrier_arrive(shared.barrier(C::kTileFull + ring.index));
+    }
+    ring.advance();
+  };
+  for (uint32_t index = blockIdx.x; index != ptx::kClcNone;) {
+    Ring<C::kTiles> last = ring;
+    bool any = false;
+    walk.seek(index);
+    for (uint32_t place; walk.next(place);) {
+      if (!walk.has_keys(place)) {
+        fill_keyless_tile<typename C::T>(p, place, C::kBlockM, lane);
+        continue;
+      }
+      ForwardTile tile = forward_tile(p, place, C::kBlockM);
+      tile.new_q = !p.broadcast_q || tile.head != head || tile.row != row;
+      head = tile.head;
+      row = tile.row;
+      last = ring;
+      any = true;
+      publish(tile);
+    }
+    if (walk.is_alone()) break;
+    // Asks for no more before the load warp has begun with the last tile, so that nobody hoards.
+    if (any) ptx::mbarrier_wait(shared.barrier(C::kTileLoaded + last.index), last.phase);
+    __syncwarp();
+    if (lane == 0) {
+      ptx::fence_proxy_async_shared();
+      ptx::mbarrier_arrive_expect_tx(shared.barrier(C::kResponse), ptx::kClcResponseBytes);
+      ptx::clc_try_cancel<false>(shared.response(), shared.barrier(C::kResponse));
+    }
+    ptx::mbarrier_wait(shared.barrier(C::kResponse), response.phase);
+    response.advance();
+    index = ptx::clc_query(shared.response());
+  }
+  publish(ForwardTile{});
+}
+
+// Fills the ring in the order K0 V0 | K1 V1 | ..., across tiles, last block of a tile first; one thread.
+template <typename C>
+__device__ __forceinline__ void load(const ForwardParams& p, const CUtensorMap& map_q, const CUtensorMap& map_k,
+                                     const CUtensorMap& map_v, ForwardShared<C> shared) {
+  Tiles<C> tiles(shared);
+  Ring<C::kSlots> slot;
+  Ring<C::kTiles> before;  // the tile before
+  auto load_block = [&](const CUtensorMap& map, uint32_t dst, int panel, uint32_t barrier, int bytes, int32_t row,
+                        int32_t head, int32_t end) {
+    ptx::mbarrier_arrive_expect_tx(barrier, bytes);
+    for (int box = 0; box < p.panel_boxes; ++box)
+      ptx::tma_load(dst + box * panel, map, barrier, box * 64, row, 0, head, end);
+  };
+  auto load_slot = [&](const CUtensorMap& map, int32_t row, int32_t head, int32_t end) {
+    ptx::mbarrier_wait(shared.barrier(C::kSlotEmpty + slot.index), slot.phase ^ 1);
+    load_block(map, shared.slot(slot.index), C::kPanelKv, shared.barrier(C::kSlotFull + slot.index), C::kBytesSlot, row,
+               head, end);
+    slot.advance();
+  };
+  for (bool first = true;; first = false) {
+    const ForwardTile tile = tiles.wait();
+    ptx::mbarrier_arrive(shared.barrier(C::kTileLoaded + tiles.ring.index));
+    tiles.release(true);
+    if (tile.keys == 0) break;
+    auto load_q = [&](int group) {
+      load_block(map_q, shared.q(group), C::kPanelQ, shared.barrier(C::kQFull + group), C::kBytesQ,
+                 tile.q_row + group * C::kRows, tile.head, tile.q_end);
+    };
+    if (!first) {
+      if (tile.new_q) ptx::mbarrier_wait(shared.barrier(C::kQEmpty + before.index), before.phase);
+      before.advance();
+    }
+    if (tile.new_q) load_q(0);
+    for (int32_t block = (tile.keys - 1) / C::kBlockN, last = block; block >= 0; --block) {
+      const int32_t row = tile.kv_row + block * C::kBlockN;
+      load_slot(map_k, row, tile.kv_head, tile.kv_end);
+      if (tile.new_q && block == last && groups_of<C>(tile.rows) > 1) load_q(1);
+      load_slot(map_v, row, tile.kv_head, tile.kv_end);
+    }
+  }
+}
+
+// Copies what the correction has put into shared memory to O; one thread.
+template <typename C>
+__device__ __forceinline__ void store(const ForwardParams& p, const CUtensorMap& map_o, ForwardShared<C> shared) {
+  Tiles<C> tiles(shared);
+  Ring<1> staging[C::kGroups];
+  while (true) {
+    const ForwardTile tile = tiles.wait();
+    tiles.release(true);
+    if (tile.keys == 0) break;
+#pragma unroll
+    for (int group = 0; group < C::kGroups; ++group) {
+      if (group >= groups_of<C>(tile.rows)) break;
+      ptx::mbarrier_wait(shared.barrier(C::kStagingFull + group), staging[group].phase);
+      staging[group].advance();
+      for (int box = 0; box < p.panel_boxes; ++box) {
+        ptx::tma_store(map_o, shared.o(group) + box * C::kPanelQ, box * 64, tile.q_row + group * C::kRows, 0, tile.head,
+                       tile.o_end);
+      }
+      ptx::bulk_commit_group();
+      ptx::bulk_wait_group_read<0>();
+      ptx::mbarrier_arrive(shared.barrier(C::kStagingEmpty + group));
+    }
+  }
+  ptx::bulk_wait_group<0>();
+}
+
+}  // namespace jfa::sm100

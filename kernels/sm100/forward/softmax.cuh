@@ -1,0 +1,158 @@
+// The softmax warpgroups of the Blackwell forward: S from Tensor Memory, P back into it.
+#pragma once
+
+#include "ptx/math.cuh"
+#include "ptx/tcgen05.cuh"
+#include "sm100/forward/roles.cuh"
+
+namespace jfa::sm100 {
+
+// State of one thread: one row of its group, all its columns.
+template <typename C>
+struct Softmax {
+  static constexpr int kN = C::kBlockN;
+
+  const ForwardParams& p;
+  const ForwardShared<C> shared;
+  const int group, thread, lane;
+  const uint32_t scores;  // S of this warp's rows
+  Tiles<C> tiles;
+  Ring<1> s_full;
+  Ring<C::kMessages> message;
+  float max, sum;      // reference and sum of exponentials
+  int keys, diagonal;  // of the tile, and the first key on the diagonal of its first query, counted from its first key
+
+  JFA_INLINE Softmax(const ForwardParams& params, ForwardShared<C> smem, uint32_t columns, int group_index)
+      : p(params),
+        shared(smem),
+        group(group_index),
+        thread(threadIdx.x % 128),
+        lane(threadIdx.x % 32),
+        scores(columns + group * C::kColumnsS + (thread / 32 * 32 << 16)),
+        tiles(smem) {}
+
+  // To the thread of the correction that has the same row.
+  JFA_INLINE void send(float x) {
+    const int place = group * C::kMessages + message.index;
+    ptx::mbarrier_wait(shared.barrier(C::kMessageEmpty + place), message.phase ^ 1);
+    ptx::store_shared(shared.message(group, message.index) + thread * 4, x);
+    __syncwarp();
+    ptx::mbarrier_arrive_if(lane == 0, shared.barrier(C::kMessageFull + place));
+    message.advance();
+  }
+
+  // Hides what the row does not see. A negative scale is taken into S, so that the largest score has the largest
+  // exponential.
+  JFA_INLINE void mask(float* s, int block) const {
+    const int on = diagonal + thread - block * kN;
+    const int low = C::kMask ? on - p.mask.left : 0;
+    const int high = C::kMask ? min(keys - block * kN, on + p.mask.right + 1) : keys - block * kN;
+    const float sign = p.scale < 0 ? -1 : 1;
+#pragma unroll
+    for (int i = 0; i < kN; ++i) {
+      if constexpr (C::kMask) s[i] *= sign;
+      if (i >= high || (C::kMask && i < low)) s[i] = -INFINITY;
+    }
+  }
+
+  // Whether some row of the warp misses some key of a block, or the scale is negative.
+  JFA_INLINE bool needs_mask(int block) const {
+    if (!C::kPeel || keys - block * kN < kN) return true;
+    if constexpr (C::kMask) {
+      const int first = diagonal + thread / 32 * 32, key = block * kN;
+      return p.scale < 0 || key < first + 31 - p.mask.left || key + kN - 1 > first + p.mask.right;
+    }
+    return false;
+  }
+
+  JFA_INLINE static float largest(const float* s) {
+    float a = fmaxf(s[0], s[1]), b = fmaxf(s[2], s[3]);
+#pragma unroll
+    for (int i = 4; i < kN; i += 4) {
+      a = fmaxf(fmaxf(a, s[i]), s[i + 1]);
+      b = fmaxf(fmaxf(b, s[i + 2]), s[i + 3]);
+    }
+    return fmaxf(a, b);
+  }
+
+  // A row that has seen no key yet keeps the maximum -inf, and exponentials relative to 0.
+  JFA_INLINE static float reference(float x) { return C::kMask && x == -INFINITY ? 0 : x; }
+
+  // One block, the first of its tile if it is the last of the keys.
+  template <bool kMasked>
+  JFA_INLINE void step(int block, bool first) {
+    float s[kN];
+#pragma unroll
+    for (int i = 0; i < kN; i += 32) ptx::tmem_load<32>(s + i, scores + i);
+    ptx::tmem_wait_load<kN>(s);
+    if constexpr (kMasked) mask(s, block);
+    const float most = largest(s);
+    if (first) {
+      max = most;
+      sum = 0;
+    } else {
+      const float next = fmaxf(max, most);
+      float factor = 1;
+      if ((next - max) * p.scale_log2 > C::kRescale) {
+        factor = ptx::ex2((max - reference(next)) * p.scale_log2);
+        max = next;
+      }
+      sum *= factor;
+      send(factor);
+    }
+    const float offset = -reference(max) * p.scale_log2;
+    float2 even = {0, 0}, odd = {0, 0};
+#pragma unroll
+    for (int slice = 0; slice < C::kSlices; ++slice) {
+      constexpr int kColumns = kN / C::kSlices;
+      uint32_t prob[kColumns / 2];
+#pragma unroll
+      for (int i = 0; i < kColumns; i += 2) {
+        const float* x = s + slice * kColumns + i;
+        float2 y = ptx::fma2({x[0], x[1]}, {p.scale_log2, p.scale_log2}, {offset, offset});
+        if (!kMasked && i % 16 >= 16 - C::kFmaExponentials) {
+          y = ptx::ex2_fma<typename C::T>(y);
+        } else {
+          y = {ptx::ex2(y.x), ptx::ex2(y.y)};
+        }
+        (i % 4 == 0 ? even : odd) = ptx::add2(i % 4 == 0 ? even : odd, y);
+        prob[i / 2] = ptx::pack<typename C::T>(y.x, y.y);
+      }
+      ptx::tmem_store<kColumns / 2>(scores + slice * kColumns / 2, prob);
+      ptx::tmem_wait_store();
+      ptx::tcgen05_fence_before();
+      __syncwarp();
+      ptx::mbarrier_arrive_if(lane == 0, shared.barrier(C::kPFull + group * C::kSlices + slice));
+    }
+    const float2 both = ptx::add2(even, odd);
+    sum += both.x + both.y;
+  }
+
+  JFA_INLINE void run() {
+    while (true) {
+      const ForwardTile& tile = tiles.wait();
+      const int rows = tile.rows;
+      keys = tile.keys;
+      diagonal = tile.row + group * C::kRows + tile.diagonal - tile.begin_key;
+      __syncwarp();
+      tiles.release(lane == 0);
+      if (keys == 0) break;
+      if (group >= groups_of<C>(rows)) continue;
+      const int last = (keys - 1) / kN;
+      for (int block = last; block >= 0; --block) {
+        ptx::mbarrier_wait(shared.barrier(C::kSFull + group), s_full.phase);
+        s_full.advance();
+        ptx::tcgen05_fence_after();
+        if (needs_mask(block)) {
+          step<true>(block, block == last);
+        } else {
+          step<false>(block, block == last);
+        }
+      }
+      send(sum);
+      send(max);
+    }
+  }
+};
+
+}  // namespace jfa::sm100
