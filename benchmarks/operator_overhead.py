@@ -35,6 +35,10 @@ TOLERANCE = 0.01
 PHASES = ("forward", "forward+backward")
 
 
+class Stop(Exception):
+    """Nothing that follows would mean anything: the device is broken."""
+
+
 def small_cases():
     """Name -> shape."""
     lengths = [max(1, length) for length in cases.uniform(16, 128, 0.5)]  # Peers need not serve empty sequences.
@@ -211,11 +215,11 @@ def run_side(case, made, phase, options, modes):
         yield {"phase": phase, "side": made.name, "mode": mode, **measure(replayed, options.layers, options)}
 
 
-def run_case(name, case, options, notes):
+def run_case(name, case, options, rows, notes):
+    """Adds the rows of one shape, and a note for each side that is left out."""
     case.fill()
     modes = ("eager", "graph") if cases.DEVICE == "cuda" else ("eager",)
     shape = {"case": name, "shape": case.name, "total_kv": case.total_kv}
-    rows = []
     for kind in SIDES:
         # The peers have no kernels for the CPU.
         if cases.DEVICE == "cpu" and issubclass(kind, Peer):
@@ -231,9 +235,11 @@ def run_case(name, case, options, notes):
             text = (str(failure).strip().splitlines() or [""])[0][:200]
             notes.append(f"{name}, {kind.name}, {phase}: left out: {type(failure).__name__}: {text}")
             print(f"  {notes[-1]}", flush=True)
-            synchronize()
+            try:
+                synchronize()
+            except RuntimeError as broken:
+                raise Stop(f"{kind.name} broke the device") from broken
     case.empty()
-    return rows
 
 
 def line(row):
@@ -282,14 +288,18 @@ def main():
     cases.DEVICE = options.device
     gpu = torch.cuda.get_device_name() if options.device == "cuda" else "none"
     rows, notes = [], []
-    for name in options.cases.split(","):
-        rows += run_case(name, small_cases()[name], options, notes)
+    try:
+        for name in options.cases.split(","):
+            run_case(name, small_cases()[name], options, rows, notes)
+    except Stop as reason:
+        notes.append(f"stopped: {reason}")
+        print(notes[-1])
     print(table(rows))
     if options.out:
         result = {"gpu": gpu, "commit": options.commit, "torch": torch.__version__, "layers": options.layers}
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(result | {"rows": rows, "left_out": notes}, indent=1) + "\n")
-    sys.exit(0 if any(row["side"] == Jfa.name for row in rows) and not any("jfa" in note for note in notes) else 1)
+    sys.exit(0 if rows and not any("jfa" in note or "stopped" in note for note in notes) else 1)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ def overhead(monkeypatch):
     import operator_overhead
 
     monkeypatch.setattr(cases, "DEVICE", "cpu")
+    monkeypatch.setattr(cases, "uniform", lambda *_: [3, 17, 5])
     yield operator_overhead
     for name in ("operator_overhead", "cases", "sides", "jfa_capi"):
         sys.modules.pop(name, None)
@@ -54,7 +55,6 @@ def test_command_line(overhead, monkeypatch, tmp_path, capsys):
 @pytest.mark.parametrize("name", ["self", "broadcast"])
 def test_peers_are_checked(overhead, monkeypatch, name, wrong):
     case = overhead.small_cases()[name]
-    case.lengths = [3, 17, 5]
     call = lambda case: reference_varlen(case) if not wrong else lambda q, k, v: reference_varlen(case)(q, 0 * k, v)
     monkeypatch.setattr(overhead.sides.FlashAttention2, "call", staticmethod(call))
     case.fill()
