@@ -177,7 +177,8 @@ struct alignas(16) BackwardTile {
   int32_t stat_block;  // block of statistics of query 0, within a head
   int32_t sum_block;   // block of dQ of query 0 and the first query head
   int32_t turn;        // among the tiles of that sum; packed Q: among the blocks of keys of the sequence
-  int32_t padding[2];
+  int32_t pair_row;    // as kv_row, of the first block of a pair
+  int32_t padding;
 };
 static_assert(sizeof(BackwardTile) == 64);
 
@@ -195,9 +196,19 @@ class BackwardWalk {
     }
   }
 
-  // Writes the next tile of `block_n` keys, one without keys at the end; false then. Field by field: the warp that does
-  // this has few registers.
-  __device__ bool next(int block_n, BackwardTile& t) {
+  // Goes to a place of the list that clusters of `ctas` CTAs share; each takes as many entries of one head.
+  __device__ void seek(uint32_t place, int ctas) {
+    index_ = place / s_.heads * ctas;
+    head_ = place % s_.heads;
+  }
+
+  // The entry of the next tile, if there is one.
+  __device__ const Entry* entry() const { return s_.entries + index_; }
+
+  // Writes the next tile of `block_n` keys, one without keys at the end; false then. Its queries are those that see
+  // some of `visible` keys. Field by field: the warp that does this has few registers.
+  __device__ bool next(int block_n, BackwardTile& t) { return next(block_n, t, block_n); }
+  __device__ bool next(int block_n, BackwardTile& t, int visible) {
     if (index_ >= entries_) {
       t.keys = 0;
       return false;
@@ -213,7 +224,7 @@ class BackwardWalk {
     const int32_t diagonal = p_.mask.diagonal(len_q, len_kv);
     t.diagonal = diagonal;
     const int32_t first_block = p_.mask.begin_query(key, diagonal) / kStatRows;
-    const int32_t end = p_.mask.end_query(min(key + block_n, len_kv) - 1, diagonal, len_q);
+    const int32_t end = p_.mask.end_query(min(key + visible, len_kv) - 1, diagonal, len_q);
     t.first_block = first_block;
     t.blocks = (end + kStatRows - 1) / kStatRows - first_block;
     t.q_row = p_.ragged_end - len_q;

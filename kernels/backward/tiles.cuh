@@ -50,8 +50,8 @@ JFA_INLINE void store_box(uint32_t staging, const CUtensorMap& map, int panel, i
 
 // Lets this CTA add to each block of dQ when all sums are made that come before: those of the key blocks before for
 // packed Q, of the tiles before in the same partial sum for broadcast Q, which then has no mask. A step adds to
-// kBlockM / 64 blocks.
-template <typename C, typename Shared>
+// kBlockM / 64 blocks, in one of kPasses.
+template <typename C, int kPasses = 1, typename Shared>
 __device__ void keep_order(const BackwardParams& p, Shared shared) {
   constexpr int kBlocks = C::kBlockM / kStatRows;
   Ring<C::kTiles> tile;
@@ -60,26 +60,29 @@ __device__ void keep_order(const BackwardParams& p, Shared shared) {
     ptx::mbarrier_wait(shared.tile_full(tile.index), tile.phase);
     const BackwardTile& t = shared.tile(tile.index);
     if (t.keys == 0) return;
-    uint32_t* counter = p.turns + t.sum_block + t.first_block;
 #pragma unroll 1
-    for (int head = 0; head < p.group; ++head) {
+    for (int pass = 0; pass < kPasses; ++pass) {
+      uint32_t* counter = p.turns + t.sum_block + t.first_block;
 #pragma unroll 1
-      for (int block = 0; block < t.blocks; block += kBlocks) {
-        const int blocks = kBlocks == 1 ? 1 : min(t.blocks - block, kBlocks);
-        for (int i = 0; i < blocks; ++i) {
-          uint32_t turn = t.turn;
-          if constexpr (C::kMask) {
-            turn -= p.mask.begin_key((t.first_block + block + i) * kStatRows, t.diagonal) / C::kBlockN;
+      for (int head = 0; head < p.group; ++head) {
+#pragma unroll 1
+        for (int block = 0; block < t.blocks; block += kBlocks) {
+          const int blocks = kBlocks == 1 ? 1 : min(t.blocks - block, kBlocks);
+          for (int i = 0; i < blocks; ++i) {
+            uint32_t turn = t.turn;
+            if constexpr (C::kMask) {
+              turn -= p.mask.begin_key((t.first_block + block + i) * kStatRows, t.diagonal) / C::kBlockN;
+            }
+            while (ptx::load_acquire(counter + i) != turn) ptx::nanosleep();
           }
-          while (ptx::load_acquire(counter + i) != turn) ptx::nanosleep();
+          ptx::mbarrier_arrive(shared.turn());
+          ptx::mbarrier_wait(shared.sums_made(), phase);
+          phase ^= 1;
+          for (int i = 0; i < blocks && pass == kPasses - 1; ++i) ptx::add_release(counter + i);
+          counter += blocks;
         }
-        ptx::mbarrier_arrive(shared.turn());
-        ptx::mbarrier_wait(shared.sums_made(), phase);
-        phase ^= 1;
-        for (int i = 0; i < blocks; ++i) ptx::add_release(counter + i);
-        counter += blocks;
+        counter += p.grad_q_blocks - t.blocks;
       }
-      counter += p.grad_q_blocks - t.blocks;
     }
     ptx::mbarrier_arrive(shared.tile_empty(tile.index));
     tile.advance();

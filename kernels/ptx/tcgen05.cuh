@@ -61,7 +61,25 @@ __device__ __forceinline__ void tmem_load(R* r, uint32_t address) {
   }
 }
 
-// "tcgen05.st", the same the other way.
+// The same, shape 16x256b: 8 kN columns of the 16 lanes that begin at the address. Of columns 8 j to 8 j + 7 a thread
+// has {2 (t % 4), 2 (t % 4) + 1} of lane t / 4 in registers 4 j and 4 j + 1, and of lane t / 4 + 8 in the next two.
+template <int kN>
+__device__ __forceinline__ void tmem_load_rows(float* r, uint32_t address) {
+  static_assert(kN == 2 || kN == 4);
+  auto* x = reinterpret_cast<uint32_t*>(r);
+#define JFA_TMEM_LOAD_ROWS(n, registers)                                                                   \
+  asm volatile("tcgen05.ld.sync.aligned.16x256b.x" #n ".b32 {" JFA_LIST##registers "}, [%" #registers "];" \
+               : JFA_OPERANDS##registers("=r", x, 0)                                                       \
+               : "r"(address)                                                                              \
+               : "memory")
+  if constexpr (kN == 2) {
+    JFA_TMEM_LOAD_ROWS(2, 8);
+  } else {
+    JFA_TMEM_LOAD_ROWS(4, 16);
+  }
+}
+
+// "tcgen05.st", shape 32x32b: the other way.
 template <int kN, typename R>
 __device__ __forceinline__ void tmem_store(uint32_t address, const R* r) {
   static_assert(sizeof(R) == 4 && (kN == 8 || kN == 16 || kN == 32 || kN == 64));

@@ -7,14 +7,21 @@
 
 namespace jfa::ptx {
 
-// Global to shared memory; completes `barrier` with the bytes of the whole box, clipped or not.
+// Global to shared memory; completes `barrier` with the bytes of the whole box, clipped or not. kCtas 2: a barrier of
+// either CTA of a pair.
+template <int kCtas = 1>
 __device__ __forceinline__ void tma_load(uint32_t dst, const CUtensorMap& map, uint32_t barrier, int32_t c0, int32_t c1,
                                          int32_t c2, int32_t c3, int32_t c4) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(dst),
-      "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
-      : "memory");
+#define JFA_TMA_LOAD(group)                                                                             \
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes" group \
+               " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(dst),                                   \
+               "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)                     \
+               : "memory")
+  if constexpr (kCtas == 2) {
+    JFA_TMA_LOAD(".cta_group::2");
+  } else {
+    JFA_TMA_LOAD("");
+  }
 }
 
 // Shared to global memory; elements outside the map are dropped.

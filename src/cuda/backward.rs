@@ -7,7 +7,7 @@ use super::driver::Launch;
 use super::params::{BackwardParams, BackwardSchedule, Mask};
 use super::tensor_map::{Columns, Shape, TensorMap};
 use super::{Plan, sm90};
-use crate::error::{Error, Result, Status};
+use crate::error::Result;
 use crate::plan::{Backward, Extent, Tensor};
 use crate::problem::{Dtype, Problem};
 use crate::schedule::{BackwardDeal, blocks};
@@ -75,10 +75,6 @@ impl Plan {
         carver: &mut Carver,
         stream: *mut c_void,
     ) -> Result<()> {
-        let Some(kernel) = self.backward.kernel else {
-            let message = format!("jfa has no backward kernel for {} yet", self.architecture.describe());
-            return Err(Error::new(Status::Unsupported, message));
-        };
         if extent.total_q == 0 && extent.total_kv == 0 {
             return Ok(());
         }
@@ -102,11 +98,16 @@ impl Plan {
         let maps = self.backward_maps(problem, extent, args)?;
         let params = (&raw const params).cast();
         let side = Launch { grid: self.multiprocessors * SIDE_CTAS, cluster: 1, dependent: true };
-        let main = Launch { grid: self.backward.workers, cluster: 1, dependent: true };
+        let cluster = self.backward.cluster;
+        let grid = match self.backward.launch_control {
+            true => self.backward.entries_at_most(extent.total_kv, extent.batch) as u32 * problem.heads_kv as u32,
+            false => self.backward.workers,
+        };
+        let main = Launch { grid, cluster, dependent: true };
         // SAFETY: the parameters match the kernels'; the caller answers for the stream.
         unsafe {
             self.backward.prepare.launch(side, stream, [params])?;
-            kernel.launch(main, stream, [(&raw const maps).cast(), params])?;
+            self.backward.kernel.launch(main, stream, [(&raw const maps).cast(), params])?;
             self.backward.finish.launch(side, stream, [params])
         }
     }
@@ -136,7 +137,7 @@ impl Plan {
                 heads: problem.heads_kv as u32,
                 lanes,
                 chain,
-                padding: 0,
+                launch_control: self.backward.launch_control.into(),
             },
             mask: Mask::new(problem),
             scale: problem.scale,
@@ -179,14 +180,14 @@ impl Plan {
             let shape = Shape { rows, heads, head_dim: problem.head_dim, ragged_end: super::ragged_end(problem) };
             TensorMap::jagged(problem.dtype, tensor, &shape, box_rows as u32, columns)
         };
-        let (box_q, block_n, store) = (self.backward.box_q, self.backward.block_n, sm90::BACKWARD_STORE_ROWS.into());
+        let &sm90::Backward { box_q, block_n, store_rows, columns, .. } = &self.backward;
         Ok([
-            map(&args.q, extent.total_q, problem.heads_q, box_q, Columns::All)?,
-            map(&args.k, extent.total_kv, problem.heads_kv, block_n, Columns::All)?,
-            map(&args.v, extent.total_kv, problem.heads_kv, block_n, Columns::All)?,
-            map(&args.grad_o, extent.total_o, problem.heads_q, box_q, Columns::All)?,
-            map(&args.grad_k, extent.total_kv, problem.heads_kv, store, Columns::OnePanel)?,
-            map(&args.grad_v, extent.total_kv, problem.heads_kv, store, Columns::OnePanel)?,
+            map(&args.q, extent.total_q, problem.heads_q, box_q, columns)?,
+            map(&args.k, extent.total_kv, problem.heads_kv, block_n, columns)?,
+            map(&args.v, extent.total_kv, problem.heads_kv, block_n, columns)?,
+            map(&args.grad_o, extent.total_o, problem.heads_q, box_q, columns)?,
+            map(&args.grad_k, extent.total_kv, problem.heads_kv, store_rows, Columns::OnePanel)?,
+            map(&args.grad_v, extent.total_kv, problem.heads_kv, store_rows, Columns::OnePanel)?,
         ])
     }
 }

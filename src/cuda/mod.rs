@@ -7,6 +7,7 @@ mod forward;
 mod image;
 mod params;
 mod sm100;
+mod sm100_backward;
 mod sm90;
 mod tensor_map;
 
@@ -65,7 +66,7 @@ impl Plan {
         let multiprocessors = if workers == 0 { gpu.multiprocessors } else { workers.min(gpu.multiprocessors) };
         let backward = match architecture {
             Architecture::Sm90 => sm90::backward(&gpu, problem, multiprocessors)?,
-            Architecture::Sm100 => sm100::backward(&gpu, problem, multiprocessors)?,
+            Architecture::Sm100 => sm100_backward::backward(&gpu, problem, multiprocessors)?,
         };
         let limits = &problem.limits;
         let blocks_per_entry = schedule::blocks_per_entry(problem, forward.block_m);
@@ -77,7 +78,7 @@ impl Plan {
             Deal::new(width, problem.broadcast_q, multiprocessors)
         };
         let entries = |count: i64| Buffer::new(gpu, count as usize * size_of::<Entry>());
-        let key_blocks = blocks_at_most(limits.total_kv, limits.batch, backward.block_n);
+        let key_blocks = backward.entries_at_most(limits.total_kv, limits.batch);
         Ok(Plan {
             planner,
             planner_cluster: if limits.batch <= PLANNER_THREADS.into() { 1 } else { PLANNER_CLUSTER },
@@ -123,7 +124,7 @@ impl Plan {
             blocks_per_entry: self.blocks_per_entry as i32,
             class_keys: class_keys(problem.limits.seqlen_kv) as i32,
             block_n: self.backward.block_n as i32,
-            cluster: 1,
+            cluster: self.backward.cluster as i32,
             state: self.state.address,
             sequences: self.sequences.address,
             forward: self.forward_entries.address,
@@ -184,21 +185,24 @@ impl Plan {
         let workers = self.multiprocessors;
         let forward =
             schedule::ForwardSchedule::new(problem, &sequences, self.forward.block_m, workers).dealt(self.deal);
-        let backward =
-            schedule::BackwardSchedule::new(problem, &sequences, self.backward.block_n, self.backward.workers, 1)
-                .dealt(self.backward.deal);
+        let sm90::Backward { block_n, workers, cluster, deal, .. } = self.backward;
+        let backward = schedule::BackwardSchedule::new(problem, &sequences, block_n, workers, cluster).dealt(deal);
         // The device's lists are those of src/schedule; every test that asks for information checks it.
         let queries = [&forward.entries[..], &forward.keyless].concat();
         same_list("forward", &self.forward_entries, state.forward_entries + state.keyless_entries, &queries)?;
         same_list("backward", &self.backward_entries, state.backward_entries, &backward.entries)?;
         same_list("unseen keys", &self.unseen_entries, state.unseen_entries, &backward.unseen)?;
+        let scheduler = |launch_control| match launch_control {
+            true => Scheduler::ClusterLaunchControl,
+            false => Scheduler::Static,
+        };
         Ok(Info {
             arch: format!("sm_{}", self.architecture.target()),
             forward: Phase {
                 kernel: self.forward.name.clone(),
                 workers: self.deal.workers,
                 cluster: 1,
-                scheduler: if self.deal.parts == 0 { Scheduler::Static } else { Scheduler::ClusterLaunchControl },
+                scheduler: scheduler(self.deal.parts > 0),
                 block_m: self.forward.block_m,
                 block_n: self.forward.block_n,
                 tiles: u64::from(state.forward_entries) * forward.width(),
@@ -207,8 +211,8 @@ impl Plan {
             backward: Phase {
                 kernel: self.backward.name.clone(),
                 workers: backward.workers,
-                cluster: 1,
-                scheduler: Scheduler::Static,
+                cluster: self.backward.cluster,
+                scheduler: scheduler(self.backward.launch_control),
                 block_m: self.backward.box_q,
                 block_n: self.backward.block_n,
                 tiles: u64::from(state.backward_entries) * problem.heads_kv as u64,

@@ -154,7 +154,7 @@ pub(super) struct BackwardSchedule {
     pub heads: u32,
     pub lanes: u32,
     pub chain: u32,
-    pub padding: u32,
+    pub launch_control: u32,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,8 @@
 
 use super::driver::{Gpu, Kernel};
 use super::forward::{self, Forward};
-use super::sm90::{self, Backward};
 use crate::error::Result;
-use crate::problem::{Dtype, Problem};
-use crate::schedule::BackwardDeal;
+use crate::problem::Problem;
 
 /// Shared memory of a CTA.
 const SHARED_BYTES: u32 = 227 * 1024;
@@ -28,27 +26,5 @@ pub(super) fn forward(gpu: &Gpu, problem: &Problem) -> Result<Forward> {
         box_q: ROWS,
         box_o: ROWS,
         takes_parts: true,
-    })
-}
-
-/// The backward of a problem: there is no kernel for it yet, so that only its lists are made.
-pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Backward> {
-    let dim = match problem.head_dim {
-        ..=64 => 64,
-        65..=128 => 128,
-        _ => 256,
-    };
-    let dtype = if problem.dtype == Dtype::Fp16 { "fp16" } else { "bf16" };
-    Ok(Backward {
-        prepare: sm90::side(gpu, "prepare", dtype, dim)?,
-        kernel: None,
-        finish: sm90::side(gpu, "finish", dtype, dim)?,
-        name: "none".into(),
-        block_n: 128,
-        box_q: sm90::BACKWARD_BLOCK_M,
-        dim,
-        workers,
-        deal: BackwardDeal::RoundRobin,
-        parts: 1,
     })
 }

@@ -1,0 +1,230 @@
+// The warpgroups of the Blackwell backward between the products: P and dS, and at the end of a tile dK and dV. Their
+// threads have a key each, and half of the queries of a step.
+#pragma once
+
+#include "ptx/math.cuh"
+#include "ptx/tcgen05.cuh"
+#include "sm100/backward/producer.cuh"
+
+namespace jfa::sm100 {
+
+template <typename C>
+class Compute {
+  using T = typename C::T;
+  static constexpr int kChunk = 32;  // columns of dP or of gradients in registers
+
+ public:
+  JFA_INLINE Compute(const BackwardParams& p, const BackwardMaps& maps, BackwardShared<C> shared, uint32_t tensor,
+                     int warpgroup)
+      : p_(p),
+        maps_(maps),
+        shared_(shared),
+        warpgroup_(warpgroup),
+        warp_(uniform(threadIdx.x / 32 % 4)),
+        lane_(threadIdx.x % 32),
+        tensor_(tensor + (warp_ * 32 << 16)),
+        rows_(shared.score_grad_of(warpgroup) + warp_ * (32 * 128)) {}
+
+  JFA_INLINE void run() {
+    Ring<C::kTiles> tile;
+    while (true) {
+      ptx::mbarrier_wait(shared_.tile_full(tile.index), tile.phase);
+      const BackwardTile& t = shared_.tile(uniform(tile.index));
+      if (uniform(t.keys) == 0) break;
+      const GradientRows to = {t.kv_row + warp_ * 32, t.head, t.kv_end};
+      const int blocks = uniform(t.blocks), steps = steps_of<C>(t) * p_.group;
+#pragma unroll 1
+      for (int pass = 0; pass < C::kPasses; ++pass) {
+        int block = 0;
+#pragma unroll 1
+        for (int step = 0; step < steps; ++step) {
+          const Window window(p_, t, block, warpgroup_, warp_ * 32 + lane_);
+          if (!C::kSwitches.peel || window.cuts(p_, t, block, warpgroup_)) {
+            run_step<true>(window, step == 0);
+          } else {
+            run_step<false>(window, step == 0);
+          }
+          block += C::kBlocks;
+          if (block >= blocks) block = 0;
+        }
+        store_gradients(to, pass);
+      }
+      __syncwarp();
+      ptx::mbarrier_arrive_if(lane_ == 0, shared_.tile_empty(tile.index));
+      tile.advance();
+    }
+    if (lane_ == 0) ptx::bulk_wait_group<0>();
+  }
+
+ private:
+  // The columns of this thread's scores that its key is seen by: [low, high].
+  struct Window {
+    int low, high;
+
+    JFA_INLINE Window(const BackwardParams& p, const BackwardTile& t, int block, int warpgroup, int row) {
+      const int query = (t.first_block + block) * kStatRows + warpgroup * C::kHalf, key = t.key + row - t.diagonal;
+      low = row < t.keys ? key - p.mask.right - query : C::kHalf;
+      high = min(key + p.mask.left, (t.first_block + t.blocks) * kStatRows - 1) - query;
+    }
+
+    // Whether some key of the tile is not seen by some query.
+    JFA_INLINE static bool cuts(const BackwardParams& p, const BackwardTile& t, int block, int warpgroup) {
+      const int query = (t.first_block + block) * kStatRows + warpgroup * C::kHalf, key = t.key - t.diagonal;
+      return t.keys < C::kBlockN || block * kStatRows + warpgroup * C::kHalf + C::kHalf > t.blocks * kStatRows ||
+             key < query + C::kHalf - 1 - p.mask.left || key + C::kBlockN - 1 > query + p.mask.right;
+    }
+  };
+
+  JFA_INLINE void wait(int barrier, uint32_t parity) const {
+    ptx::mbarrier_wait(shared_.barrier(barrier), parity);
+    ptx::tcgen05_fence_after();
+  }
+
+  // This warp is done with Tensor Memory, or with shared memory that products read.
+  JFA_INLINE void arrive(int barrier) const {
+    ptx::tcgen05_fence_before();
+    __syncwarp();
+    arrive_at_leader<C>(lane_ == 0, shared_.barrier(barrier));
+  }
+
+  // Statistics of the queries from `column` on: LSE, 64 rows further on delta.
+  JFA_INLINE uint32_t stats(int column) const {
+    column += warpgroup_ * C::kHalf;
+    return shared_.stats(steps_ & 1) + (column / kStatRows * (2 * kStatRows) + column % kStatRows) * 4;
+  }
+
+  // Writes 16-bit values from `column` on of this thread's row in shared memory, 8 kChunks of them.
+  template <int kChunks>
+  JFA_INLINE void store_row(int column, const uint32_t* packed) const {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      const uint32_t* x = packed + 4 * i;
+      ptx::store_shared4(rows_ + lane_ * 128 + ((column / 8 + i) ^ (lane_ % 8)) * 16, __uint_as_float(x[0]),
+                         __uint_as_float(x[1]), __uint_as_float(x[2]), __uint_as_float(x[3]));
+    }
+  }
+
+  template <bool kCut>
+  JFA_INLINE void run_step(const Window& window, bool first) {
+    float s[C::kHalf];
+    uint32_t packed[C::kHalf / 2];
+    ptx::mbarrier_wait(shared_.barrier(C::kStatsFull + (steps_ & 1)), steps_ >> 1 & 1);
+    wait(C::kScoresFull, steps_ & 1);
+    ptx::tmem_load<C::kHalf>(s, tensor_ + C::kTensorS + warpgroup_ * C::kHalf);
+    ptx::tmem_wait_load<C::kHalf>(s);
+    if constexpr (C::kPair) {
+      arrive(C::kScoresRead);
+      // P of one warpgroup goes to columns that the other reads.
+      ptx::bar_sync(1 + warp_, 64);
+    }
+#pragma unroll
+    for (int column = 0; column < C::kHalf; column += kChunk) {
+#pragma unroll
+      for (int i = column; i < column + kChunk; i += 2) {
+        const float2 lse = ptx::load_shared2(stats(i));
+        s[i] = ptx::ex2(fmaf(s[i], p_.scale_log2, -lse.x));
+        s[i + 1] = ptx::ex2(fmaf(s[i + 1], p_.scale_log2, -lse.y));
+        if constexpr (kCut) {
+          if (i < window.low || i > window.high) s[i] = 0;
+          if (i + 1 < window.low || i + 1 > window.high) s[i + 1] = 0;
+        }
+        packed[i / 2] = ptx::pack<T>(s[i], s[i + 1]);
+      }
+      ptx::tmem_store<kChunk / 2>(tensor_ + C::kTensorS + warpgroup_ * C::kProbPitch + column / 2, packed + column / 2);
+    }
+    ptx::tmem_wait_store();
+    arrive(C::kProbFull);
+    wait(C::kGradPFull, steps_ & 1);
+#pragma unroll
+    for (int column = 0; column < C::kHalf; column += kChunk) {
+      float dp[kChunk];
+      ptx::tmem_load<kChunk>(dp, tensor_ + C::kTensorGradP + warpgroup_ * C::kHalf + column);
+      ptx::tmem_wait_load<kChunk>(dp);
+#pragma unroll
+      for (int i = 0; i < kChunk; i += 2) {
+        const float2 delta = ptx::load_shared2(stats(column + i) + kStatRows * 4);
+        packed[(column + i) / 2] =
+            ptx::pack<T>(s[column + i] * (dp[i] - delta.x), s[column + i + 1] * (dp[i + 1] - delta.y));
+      }
+    }
+    __syncwarp();
+    ptx::mbarrier_arrive_if(lane_ == 0, shared_.barrier(C::kStatsEmpty + (steps_ & 1)));
+    if constexpr (C::kPair) {
+      ptx::tmem_store<C::kHalf / 2>(tensor_ + C::kTensorGradP + warpgroup_ * C::kHalf, packed);
+      ptx::tmem_wait_store();
+      arrive(C::kOperandFull);
+    }
+    wait(C::kScoreGradEmpty, steps_ & 1 ^ 1);
+    if (first) wait_stores();
+    store_row<C::kHalf / 8>(C::kBlockM == 64 ? warpgroup_ * C::kHalf : 0, packed);
+    ptx::fence_proxy_async_shared();
+    if (!C::kPair || warpgroup_ == shared_.rank) {
+      arrive(C::kScoreGradFull);
+    } else {
+      __syncwarp();
+      if (lane_ == 0) {
+        const uint32_t to = shared_.score_grad() + shared_.rank * C::kPanelKv + warp_ * (32 * 128);
+        ptx::bulk_send(ptx::map_shared(to, shared_.rank ^ 1), rows_, 32 * 128,
+                       ptx::map_shared(shared_.barrier(C::kPeerFull), shared_.rank ^ 1));
+      }
+    }
+    ++steps_;
+  }
+
+  // Waits until this warp's rows may be written: stores have read them.
+  JFA_INLINE void wait_stores() const {
+    if (lane_ == 0) ptx::bulk_wait_group_read<0>();
+    __syncwarp();
+  }
+
+  // Orders what this warp and that of the other warpgroup with the same keys do to their rows.
+  JFA_INLINE void share_rows() const { ptx::bar_sync(1 + warp_, 64); }
+
+  // Stores dV, then dK, of a pass; two warpgroups share them.
+  JFA_INLINE void store_gradients(const GradientRows& to, int pass) {
+    wait(C::kGradientsFull, passes_ & 1);
+    if (C::kStorers == 1) share_rows();
+#pragma unroll 1
+    for (int gradient = warpgroup_; gradient < 2 && warpgroup_ < C::kStorers; gradient += C::kStorers) {
+      const bool is_k = gradient == 1;
+      const float factor = is_k ? p_.scale : 1;
+      const int add = p_.accumulate & (is_k ? BackwardParams::kAccumulateK : BackwardParams::kAccumulateV);
+#pragma unroll 1
+      for (int panel = 0; panel < C::kColumns / 64; ++panel) {
+        wait_stores();
+#pragma unroll
+        for (int column = 0; column < 64; column += kChunk) {
+          float x[kChunk];
+          uint32_t packed[kChunk / 2];
+          ptx::tmem_load<kChunk>(x, tensor_ + (is_k ? C::kTensorGradK : C::kTensorGradV) + panel * 64 + column);
+          ptx::tmem_wait_load<kChunk>(x);
+#pragma unroll
+          for (int i = 0; i < kChunk / 2; ++i) packed[i] = ptx::pack<T>(x[2 * i] * factor, x[2 * i + 1] * factor);
+          store_row<kChunk / 8>(column, packed);
+        }
+        ptx::fence_proxy_async_shared();
+        __syncwarp();
+        const int all = pass * (C::kColumns / 64) + panel;
+        if (lane_ == 0 && all * 64 < p_.head_dim) {
+          store_box(rows_, is_k ? maps_.grad_k : maps_.grad_v, all, p_.head_dim, to, add);
+          ptx::bulk_commit_group();
+        }
+      }
+    }
+    if (C::kStorers == 1) {
+      wait_stores();
+      share_rows();
+    }
+    arrive(C::kGradientsEmpty);
+    ++passes_;
+  }
+
+  const BackwardParams& p_;
+  const BackwardMaps& maps_;
+  const BackwardShared<C> shared_;
+  const int warpgroup_, warp_, lane_;
+  const uint32_t tensor_, rows_;
+  uint32_t steps_ = 0, passes_ = 0;
+};
+
+}  // namespace jfa::sm100

@@ -1,0 +1,99 @@
+// Blackwell backward: K/V-stationary, one CTA or pairs of them. docs/backward.md tells how the roles work together.
+#pragma once
+
+#include "sm100/backward/compute.cuh"
+#include "sm100/backward/multiplier.cuh"
+#include "sm100/backward/reduction.cuh"
+
+namespace jfa::sm100 {
+
+// Tells the leader of a pair whenever the other CTA's part of dS has arrived; one thread.
+template <typename C>
+__device__ void relay(const BackwardParams& p, BackwardShared<C> shared) {
+  Ring<C::kTiles> tile;
+  Ring<1> step;
+  while (true) {
+    ptx::mbarrier_wait(shared.tile_full(tile.index), tile.phase);
+    if (shared.tile(tile.index).keys == 0) return;
+    const int steps = steps_of<C>(shared.tile(tile.index)) * p.group;
+    ptx::mbarrier_arrive(shared.tile_empty(tile.index));
+    for (int i = 0; i < steps; ++i, step.advance()) {
+      ptx::mbarrier_arrive_expect_tx(shared.barrier(C::kPeerFull), C::kPanelKv);
+      ptx::mbarrier_wait_cluster(shared.barrier(C::kPeerFull), step.phase);
+      arrive_at_leader<C>(true, shared.barrier(C::kScoreGradFull));
+    }
+    tile.advance();
+  }
+}
+
+template <typename C>
+JFA_INLINE void sync_ctas() {
+  if constexpr (C::kPair) {
+    ptx::cluster_sync();
+  } else {
+    __syncthreads();
+  }
+}
+
+template <typename C>
+__device__ __forceinline__ void backward(const BackwardMaps& maps, const BackwardParams& p) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const BackwardShared<C> shared{static_cast<uint32_t>(__cvta_generic_to_shared(memory)),
+                                 C::kPair ? ptx::cluster_rank() : 0};
+  const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
+  if (threadIdx.x == 0) {
+    for (const CUtensorMap* map : {&maps.q, &maps.k, &maps.v, &maps.grad_o, &maps.grad_k, &maps.grad_v}) {
+      ptx::prefetch_tensor_map(*map);
+    }
+    const int others = (shared.rank == 0) + (C::kPair || p.turns != nullptr);
+    for (int i = 0; i < C::kBarriers; ++i) ptx::mbarrier_init(shared.barrier(i), C::arrivals(i, others));
+    ptx::fence_mbarrier_init();
+  }
+  if (C::kDim > 128 && p.head_dim <= C::kDim - 64) {  // columns that no copy fills
+    for (int i = threadIdx.x; i < C::kOffsetScoreGrad / 16; i += C::kThreads) {
+      reinterpret_cast<uint4*>(memory)[i] = make_uint4(0, 0, 0, 0);
+    }
+    ptx::fence_proxy_async_shared();
+  }
+  if (warp == 0) {
+    ptx::tmem_alloc<C::kCtas>(shared.tensor(), 512);
+    ptx::tmem_relinquish<C::kCtas>();
+  }
+  sync_ctas<C>();
+  const uint32_t tensor = *reinterpret_cast<const volatile uint32_t*>(memory + C::kOffsetTensor);
+  ptx::griddepcontrol_wait();
+  if (warpgroup == 0) {
+    ptx::setmaxnreg_dec<C::kReductionRegisters>();
+    Reduction<C>(p, shared, tensor).run();
+  } else if (warpgroup < 3) {
+    ptx::setmaxnreg_inc<C::kComputeRegisters>();
+    Compute<C>(p, maps, shared, tensor, warpgroup - 1).run();
+  } else {
+    ptx::setmaxnreg_dec<C::kOtherRegisters>();
+    if (warp == 12) {
+      if (threadIdx.x % 32 == 0 && shared.rank == 0) Multiplier<C>(p, shared, tensor).run();
+    } else if (warp == 13) {
+      if (threadIdx.x % 32 == 0) Loader<C>(p, maps, shared).run();
+    } else if (warp == 14) {
+      list_tiles<C>(p, shared);
+    } else if (threadIdx.x % 32 == 0) {
+      if constexpr (C::kPair) {
+        relay<C>(p, shared);
+      } else {
+        if (p.turns != nullptr) keep_order<C, C::kPasses>(p, shared);
+      }
+    }
+  }
+  __syncwarp();
+  sync_ctas<C>();
+  if (warp == 0) ptx::tmem_dealloc<C::kCtas>(tensor, 512);
+}
+
+}  // namespace jfa::sm100
+
+// Instantiates one kernel with a C name.
+#define JFA_SM100_BACKWARD(name, type, dim, ctas)                                                                \
+  extern "C" __global__ void __launch_bounds__(jfa::sm100::BackwardConfig<type, dim, ctas>::kThreads, 1)         \
+      name(const __grid_constant__ jfa::BackwardMaps maps, const __grid_constant__ jfa::BackwardParams params) { \
+    jfa::sm100::backward<jfa::sm100::BackwardConfig<type, dim, ctas>>(maps, params);                             \
+  }

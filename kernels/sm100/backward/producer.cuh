@@ -1,0 +1,204 @@
+// The warps of the Blackwell backward that feed the others: tiles, loads; of a pair, the relay of dS.
+#pragma once
+
+#include "backward/tiles.cuh"
+#include "ptx/clc.cuh"
+#include "ptx/cluster.cuh"
+#include "sm100/backward/config.h"
+
+namespace jfa::sm100 {
+
+// Steps of a pass over the queries of one head.
+template <typename C>
+JFA_INLINE int steps_of(const BackwardTile& t) {
+  return (t.blocks + C::kBlocks - 1) / C::kBlocks;
+}
+
+// Arrives at a barrier of the CTA that issues the products.
+template <typename C>
+JFA_INLINE void arrive_at_leader(bool arrives, uint32_t barrier) {
+  if constexpr (C::kPair) {
+    ptx::mbarrier_arrive_cluster_if(arrives, ptx::map_shared(barrier, 0));
+  } else {
+    ptx::mbarrier_arrive_if(arrives, barrier);
+  }
+}
+
+// Writes the tile of this CTA at the place where `walk` is; false at the end of the list. The CTAs of a pair visit the
+// same queries, those that see either block; one without keys has none from its first row on.
+template <typename C>
+__device__ bool write_tile(const BackwardParams& p, BackwardWalk& walk, uint32_t rank, BackwardTile& t) {
+  const Entry* entry = walk.entry();
+  if (!walk.next(C::kBlockN, t, C::kCtas * C::kBlockN)) return false;
+  t.pair_row = t.kv_row;
+  if (C::kPair && rank == 1) {
+    const bool follows = entry[1].block == entry[0].block + 1 && t.keys > C::kBlockN;
+    t.key += C::kBlockN;
+    t.keys = follows ? t.keys - C::kBlockN : -1;
+    t.kv_row = follows ? t.kv_row + C::kBlockN : p.ragged_end;
+  }
+  return true;
+}
+
+// Lists the tiles of this CTA, then one without keys, and zeroes the gradients of keys that no query sees; one warp.
+// Places in the list are dealt round robin or, if the launch has one cluster a place, taken over from clusters that
+// have not started. With lanes, the walk goes its own way.
+template <typename C>
+__device__ void list_tiles(const BackwardParams& p, BackwardShared<C> shared) {
+  const BackwardSchedule& s = p.schedule;
+  const bool first_lane = threadIdx.x % 32 == 0;
+  const uint32_t clusters = gridDim.x / C::kCtas;
+  Ring<C::kTiles> ring;
+  BackwardWalk walk(p);
+  uint32_t phase = 0;
+  uint32_t place = blockIdx.x / C::kCtas;
+  while (true) {
+    if (place < clusters) fill_unseen<C>(p, place * C::kCtas + shared.rank, gridDim.x);
+    if (s.lanes == 0) walk.seek(place, C::kCtas);
+    ptx::mbarrier_wait(shared.tile_empty(ring.index), ring.phase ^ 1);
+    const bool more = uniform(first_lane ? write_tile<C>(p, walk, shared.rank, shared.tile(ring.index)) : false);
+    if (more) {
+      if (first_lane) ptx::mbarrier_arrive(shared.tile_full(ring.index));
+      ring.advance();
+    }
+    if (!s.launch_control) {
+      if (!more) break;
+      place += clusters;
+      continue;
+    }
+    ptx::mbarrier_wait(shared.tile_empty(ring.index), ring.phase ^ 1);
+    if (first_lane) {
+      const uint32_t full = shared.barrier(C::kLaunchFull);
+      ptx::mbarrier_arrive_expect_tx(full, ptx::kClcResponseBytes);
+      if (shared.rank == 0) {
+        if (C::kPair) ptx::mbarrier_wait_cluster(shared.barrier(C::kLaunchEmpty), phase ^ 1);
+        ptx::clc_try_cancel<C::kPair>(shared.response(), full);
+      }
+    }
+    __syncwarp();
+    ptx::mbarrier_wait(shared.barrier(C::kLaunchFull), phase);
+    phase ^= 1;
+    const uint32_t taken = ptx::clc_query(shared.response());
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (taken == ptx::kClcNone) break;
+    if (C::kPair) arrive_at_leader<C>(first_lane && shared.rank == 1, shared.barrier(C::kLaunchEmpty));
+    place = taken / C::kCtas;
+  }
+  if (first_lane) {
+    shared.tile(ring.index).keys = 0;
+    ptx::mbarrier_arrive(shared.tile_full(ring.index));
+  }
+}
+
+// Loads of one CTA; of a pair, both tell the leader.
+template <typename C>
+class Loader {
+ public:
+  __device__ Loader(const BackwardParams& p, const BackwardMaps& maps, BackwardShared<C> shared)
+      : p_(p), maps_(maps), shared_(shared), panels_((p.head_dim + 63) / 64) {}
+
+  __device__ void run() {
+    Ring<C::kTiles> tile;
+    uint32_t tiles = 0;
+    while (true) {
+      ptx::mbarrier_wait(shared_.tile_full(tile.index), tile.phase);
+      const BackwardTile& t = shared_.tile(tile.index);
+      ptx::mbarrier_wait(shared_.barrier(C::kKeysEmpty), tiles & 1 ^ 1);  // at the end, too: nobody leaves before
+      if (t.keys == 0) break;
+      load_keys(t);
+#pragma unroll 1
+      for (int step = 0, head = 0, block = 0; step < C::kPasses * p_.group * steps_of<C>(t); ++step) {
+        load_step(t, t.head * p_.group + head, t.first_block + block, t.blocks - block, step == 0);
+        if ((block += C::kBlocks) >= t.blocks) {
+          block = 0;
+          if (++head == p_.group) head = 0;
+        }
+      }
+      ++tiles;
+      ptx::mbarrier_arrive(shared_.tile_empty(tile.index));
+      tile.advance();
+    }
+  }
+
+ private:
+  // Announces what each CTA loads, and names the barrier that it tells.
+  __device__ uint32_t expect(int barrier, int bytes) const {
+    const uint32_t address = shared_.barrier(barrier);
+    if (shared_.rank == 0) ptx::mbarrier_arrive_expect_tx(address, C::kCtas * bytes);
+    return C::kPair ? ptx::map_shared(address, 0) : address;
+  }
+
+  // 64 columns.
+  __device__ void load_panel(uint32_t dst, const CUtensorMap& map, uint32_t barrier, int panel, int row, int head,
+                             int end) const {
+    const bool whole = p_.head_dim % 64 == 0;
+    ptx::tma_load<C::kCtas>(dst, map, barrier, whole ? 0 : panel * 64, row, whole ? panel : 0, head, end);
+  }
+
+  __device__ void load_block(uint32_t dst, int panel_bytes, const CUtensorMap& map, uint32_t barrier, int row, int head,
+                             int end) const {
+    if constexpr (C::kPair) {
+      for (int panel = 0; panel < C::kPanels; ++panel) {
+        load_panel(dst + panel * panel_bytes, map, barrier, panel, row, head, end);
+      }
+    } else {
+      load_rows(dst, panel_bytes, map, barrier, p_.head_dim, row, head, end);
+    }
+  }
+
+  __device__ void load_keys(const BackwardTile& t) const {
+    const uint32_t full = expect(C::kKFull, panels_ * C::kPanelKv + (C::kPair ? C::kBytesKv : 0));
+    load_block(shared_.k(), C::kPanelKv, maps_.k, full, t.kv_row, t.head, t.kv_end);
+    for (int i = 0; i < C::kCtas && C::kPair; ++i) {
+      load_panel(shared_.pair_k() + i * C::kPanelKv, maps_.k, full, shared_.rank, t.pair_row + i * C::kBlockN, t.head,
+                 t.kv_end);
+    }
+  }
+
+  // Queries from block `block` on, of which `blocks` are left.
+  __device__ void load_step(const BackwardTile& t, int head, int block, int blocks, bool first) {
+    const int row = t.q_row + block * kStatRows, own = shared_.rank * kStatRows;
+    ptx::mbarrier_wait(shared_.barrier(C::kQEmpty + stage_.index), stage_.phase ^ 1);
+    uint32_t full = expect(C::kQFull + stage_.index, panels_ * C::kPanelRowsQ);
+    load_block(shared_.q(stage_.index), C::kPanelRowsQ, maps_.q, full, row + own, head, t.q_end);
+    const int64_t stats = static_cast<int64_t>(head) * p_.stat_blocks + t.stat_block + block;
+    const uint32_t buffer = steps_ & 1, stats_full = shared_.barrier(C::kStatsFull + buffer);
+    ptx::mbarrier_wait(shared_.barrier(C::kStatsEmpty + buffer), steps_ >> 1 & 1 ^ 1);
+    ptx::mbarrier_arrive_expect_tx(stats_full, C::kBytesStats);
+    for (int i = 0; i < C::kBlocks; ++i) {  // one that does not exist is masked, whatever its statistics
+      ptx::bulk_load(shared_.stats(buffer) + i * (2 * kStatRows * 4),
+                     p_.stats + (stats + min(i, blocks - 1)) * 2 * kStatRows, 2 * kStatRows * 4, stats_full);
+    }
+    if (first) {
+      full = expect(C::kVFull, panels_ * C::kPanelKv);
+      load_block(shared_.v(), C::kPanelKv, maps_.v, full, t.kv_row, t.head, t.kv_end);
+    }
+    ptx::mbarrier_wait(shared_.barrier(C::kGradOEmpty), steps_ & 1 ^ 1);
+    full = expect(C::kGradOFull, panels_ * C::kPanelRowsQ + (C::kPair ? C::kPanelQ : 0));
+    load_block(shared_.grad_o(), C::kPanelRowsQ, maps_.grad_o, full, row + own, head, t.o_end);
+    if constexpr (C::kPair) {
+      load_columns(shared_.grad_o_columns(), maps_.grad_o, full, row, head, t.o_end);
+      ptx::mbarrier_wait(shared_.barrier(C::kQColumnsEmpty), steps_ & 1 ^ 1);
+      load_columns(shared_.q_columns(0), maps_.q, expect(C::kQColumnsFull, C::kPanelQ), row, head, t.q_end);
+    }
+    stage_.advance();
+    ++steps_;
+  }
+
+  // All queries of a step, this CTA's columns.
+  __device__ void load_columns(uint32_t dst, const CUtensorMap& map, uint32_t full, int row, int head, int end) const {
+    for (int half = 0; half < 2; ++half) {
+      load_panel(dst + half * C::kPanelRowsQ, map, full, shared_.rank, row + half * kStatRows, head, end);
+    }
+  }
+
+  const BackwardParams& p_;
+  const BackwardMaps& maps_;
+  const BackwardShared<C> shared_;
+  const int panels_;  // that are loaded; the others hold zeros
+  Ring<C::kStages> stage_;
+  uint32_t steps_ = 0;
+};
+
+}  // namespace jfa::sm100
