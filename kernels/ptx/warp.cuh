@@ -27,6 +27,19 @@ __device__ __forceinline__ uint64_t load_shared_u64(uint32_t address) {
   return v;
 }
 
+// PTX ISA, "elect.sync": true in one lane of the warp, always the same one.
+__device__ __forceinline__ bool elect() {
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred elected;\n"
+      "elect.sync _|elected, 0xFFFFFFFF;\n"
+      "selp.u32 %0, 1, 0, elected;\n"
+      "}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
 // PTX ISA, "mbarrier.arrive", predicated rather than branched around, so that a warp stays converged for the compiler.
 __device__ __forceinline__ void mbarrier_arrive_if(bool arrives, uint32_t barrier) {
   asm volatile(

@@ -53,9 +53,9 @@ struct ForwardConfig : Switches {
   static constexpr int kTiles = 4;                        // ring of tile descriptions
   static constexpr int kMessages = 2;                     // ring of what softmax tells the correction
   static constexpr int kThreads = 128 * (kGroups + 2);
-  static constexpr int kRoleRegisters = 72;
-  static constexpr int kSoftmaxRegisters = kGroups == 2 ? 176 : 240;
-  static constexpr int kCorrectionRegisters = kGroups == 2 ? 88 : 128;
+  static constexpr int kRoleRegisters = 48;
+  static constexpr int kSoftmaxRegisters = kGroups == 2 ? 184 : 240;
+  static constexpr int kCorrectionRegisters = kGroups == 2 ? 96 : 128;
 
   // Tensor Memory: S of each group, P in its first columns; O of each group.
   static constexpr int kColumns = 512;

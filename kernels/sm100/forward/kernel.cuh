@@ -33,7 +33,6 @@ __device__ __forceinline__ void forward(const CUtensorMap& map_q, const CUtensor
   extern __shared__ __align__(1024) uint8_t memory[];
   const ForwardShared<C> shared{static_cast<uint32_t>(__cvta_generic_to_shared(memory))};
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
-  const bool first_lane = threadIdx.x % 32 == 0;
   if (threadIdx.x == 0) {
     for (const CUtensorMap* map : {&map_q, &map_k, &map_v, &map_o}) ptx::prefetch_tensor_map(*map);
     initialise(shared);
@@ -48,11 +47,11 @@ __device__ __forceinline__ void forward(const CUtensorMap& map_q, const CUtensor
     ptx::setmaxnreg_dec<C::kRoleRegisters>();
     ptx::griddepcontrol_wait();
     if (warp == 0) {
-      if (first_lane) load(p, map_q, map_k, map_v, shared);
+      if (ptx::elect()) load(p, map_q, map_k, map_v, shared);
     } else if (warp == 1) {
-      if (first_lane) Multiplier<C>(shared, columns).run();
+      Multiplier<C>(shared, columns).run();
     } else if (warp == 2) {
-      if (first_lane) store(p, map_o, shared);
+      if (ptx::elect()) store(p, map_o, shared);
     } else {
       list_tiles(p, shared, reinterpret_cast<ForwardTile*>(memory + C::kOffsetTiles));
     }

@@ -31,7 +31,9 @@ struct Multiplier {
         v(ptx::smem_descriptor_low(smem.slot(0), C::kPanelKv)),
         tiles(smem) {}
 
-  JFA_INLINE void commit(int place) const { ptx::mma_commit<1>(shared.barrier(place)); }
+  JFA_INLINE void commit(int place) const {
+    if (ptx::elect()) ptx::mma_commit<1>(shared.barrier(place));
+  }
 
   JFA_INLINE int wait_slot() {
     const int index = slot.index;
@@ -49,7 +51,8 @@ struct Multiplier {
     const ForwardTile& t = tiles.wait();
     const int keys = t.keys, new_q = t.new_q, rows = t.rows;
     tile = tiles.ring.index;
-    tiles.release(true);
+    __syncwarp();
+    tiles.release(threadIdx.x % 32 == 0);
     if (keys == 0) return false;
     left = (keys - 1) / C::kBlockN;
     groups = groups_of<C>(rows);
@@ -66,6 +69,7 @@ struct Multiplier {
 
   // S = Q K^T of a group.
   JFA_INLINE void issue_scores(int group, int index) const {
+    if (!ptx::elect()) return;
 #pragma unroll
     for (int step = 0; step < C::kDim / 16; ++step) {
       const uint32_t inner = step % 4 * 2;
@@ -83,6 +87,7 @@ struct Multiplier {
     for (int slice = 0; slice < C::kSlices; ++slice) {
       ptx::mbarrier_wait(shared.barrier(C::kPFull + group * C::kSlices + slice), p_full[group].phase);
       ptx::tcgen05_fence_after();
+      if (!ptx::elect()) continue;
 #pragma unroll
       for (int step = slice * kSteps; step < (slice + 1) * kSteps; ++step) {
         ptx::mma_ts<1>(tmem + C::kColumnO + group * C::kDim, tmem + group * C::kColumnsS + step * 8,
