@@ -1,5 +1,6 @@
 //! Checks of the machine code of the kernels: what the compiler decides silently, and what costs most when it changes.
 
+mod blackwell;
 mod listing;
 
 use std::fs;
@@ -41,9 +42,17 @@ pub fn check(context: &Context) -> Result<Option<Summary>> {
     }
     let mut summary = Summary { passed: 0, failed: 0 };
     let mut findings = Vec::new();
-    for kernel in kernels.iter().filter(|kernel| kernel.name.starts_with("jfa_sm90_forward_")) {
-        println!("{}", row(kernel));
-        let wrong = Expected::of(&kernel.name).map_or_else(|| vec!["has an unknown name".into()], |e| e.check(kernel));
+    for kernel in &kernels {
+        let found = if kernel.name.starts_with("jfa_sm90_forward_") {
+            println!("{}", row(kernel));
+            Expected::of(&kernel.name).map(|expected| expected.check(kernel))
+        } else if kernel.name.starts_with("jfa_sm100_forward_") {
+            println!("{:<36} {:>9}", kernel.name, kernel.registers());
+            blackwell::check(kernel)
+        } else {
+            continue;
+        };
+        let wrong = found.unwrap_or_else(|| vec!["has an unknown name".into()]);
         if wrong.is_empty() {
             summary.passed += 1
         } else {
@@ -53,7 +62,7 @@ pub fn check(context: &Context) -> Result<Option<Summary>> {
     }
     findings.iter().for_each(|finding| println!("{finding}"));
     if summary.passed + summary.failed == 0 {
-        return Err(format!("{} holds no forward kernel for sm_90a", folder.display()).into());
+        return Err(format!("{} holds no forward kernel", folder.display()).into());
     }
     Ok(Some(summary))
 }

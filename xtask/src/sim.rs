@@ -12,7 +12,7 @@ use crate::toolchain;
 const TRITON: [&str; 2] = ["triton==3.6.0", "setuptools"];
 
 const USAGE: &str = "\
-usage: cargo xtask sim [--seeds N] [--first N] [--device h200] [--sms N] [-- TEST ...]
+usage: cargo xtask sim [--seeds N] [--first N] [--device NAME] [--sms N] [-- TEST ...]
        cargo xtask sim soak [the same options]
        cargo xtask sim mutate KERNEL [the same options] -- TEST ...
        cargo xtask sim vectors [the same options]
@@ -20,7 +20,7 @@ usage: cargo xtask sim [--seeds N] [--first N] [--device h200] [--sms N] [-- TES
        cargo xtask sim triton
   --seeds N      interleavings to try (default 3)
   --first N      the first of them (default 1)
-  --device NAME  the GPU that is modelled (default h200)
+  --device NAME  the GPU that is modelled: h200 (default), b200 or b300
   --sms N        its multiprocessors (default 4: persistent kernels then take several turns)
   TEST           part of the names of conformance cases (default: all)
   soak           small cases that run every kernel
@@ -32,8 +32,10 @@ usage: cargo xtask sim [--seeds N] [--first N] [--device h200] [--sms N] [-- TES
 /// What an H200 computed.
 const VECTORS: &str = "conformance/vectors/h200.bin";
 
-/// How the names of the backward's kernels begin.
-const BACKWARD: &[u8] = b"jfa_sm90_backward";
+/// What the names of a device's own kernels begin with.
+fn own_kernels(device: &str) -> &'static str {
+    if device == "h200" { "jfa_sm90_" } else { "jfa_sm100_" }
+}
 
 /// Small cases that together run every kernel: each head dimension of its own code, with and without a mask, with keys
 /// and with queries that stay in place.
@@ -58,8 +60,8 @@ pub struct Tables {
     library: PathBuf,
     driver: PathBuf,
     conformance: PathBuf,
-    /// The library has kernels for it.
-    backward: bool,
+    /// Names of all kernels of the library.
+    kernels: BTreeSet<String>,
 }
 
 /// One run of the table.
@@ -93,16 +95,30 @@ impl Tables {
             }
             fs::copy(folder.join("libcudasim.so"), copy)?;
         }
-        let image = fs::read(&library)?;
-        let backward = image.windows(BACKWARD.len()).any(|bytes| bytes == BACKWARD);
-        Ok(Tables { library, driver, conformance: folder.join("jfa-conformance"), backward })
+        let kernels = kernels(&fs::read(&library)?);
+        Ok(Tables { library, driver, conformance: folder.join("jfa-conformance"), kernels })
+    }
+
+    /// Whether the library has kernels of the backward for a device.
+    fn has_backward(&self, device: &str) -> bool {
+        let prefix = format!("{}backward", own_kernels(device));
+        self.kernels.iter().any(|name| name.starts_with(&prefix))
+    }
+
+    /// The kernels that run on a device.
+    fn of_device(&self, device: &str) -> BTreeSet<String> {
+        let runs = |name: &&String| match name.strip_prefix("jfa_sm") {
+            Some(_) => name.starts_with(own_kernels(device)),
+            None => self.has_backward(device) || !name.starts_with("jfa_backward"),
+        };
+        self.kernels.iter().filter(runs).cloned().collect()
     }
 
     /// The command that runs the cases whose names contain `filter`.
     pub fn command(&self, context: &Context, shape: Shape, filter: &str) -> Command {
         let mut command = context.command(&self.conformance);
         command.args(["--device", "cuda", "--filter", filter, "--library"]).arg(&self.library);
-        if !self.backward {
+        if !self.has_backward(shape.device) {
             command.arg("--forward-only");
         }
         command.args(["--random", &shape.random.to_string()]);
@@ -217,7 +233,7 @@ fn every_seed(context: &Context, options: &Options, random: u32) -> Result {
 /// Every seed on the cases of `SOAK`, which must run every kernel of the library.
 fn soak(context: &Context, options: &Options) -> Result {
     let tables = Tables::build(context)?;
-    let mut idle = kernels(&fs::read(&tables.library)?);
+    let mut idle = tables.of_device(options.device);
     for seed in options.seeds.clone() {
         println!("seed {seed}");
         for test in &options.tests {

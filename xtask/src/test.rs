@@ -176,10 +176,12 @@ fn machine_code(context: &Context) -> Result<Count> {
 fn simulated(context: &Context) -> Result<Count> {
     let tables = sim::Tables::build(context)?;
     let mut sum = Count::default();
-    for (seed, filter) in
-        (1..).zip(["vectors", "rejections/", "masks/", "numeric/", "random/", "combine/", "rejections/", "masks/"])
-    {
-        let shape = sim::Shape { seed, device: "h200", multiprocessors: 4, random: 30 };
+    let hopper = ["vectors", "rejections/", "masks/", "numeric/", "random/", "combine/", "rejections/", "masks/"];
+    let blackwell = ["rejections/", "masks/", "numeric/", "random/", "lengths/", "masks/"];
+    let runs = hopper.map(|filter| ("h200", filter)).into_iter().chain(blackwell.map(|filter| ("b200", filter)));
+    let family = [("b300", "numeric/masks-d128-full")]; // runs what is built for the family of the B200
+    for (seed, (device, filter)) in (1..).zip(runs.chain(family)) {
+        let shape = sim::Shape { seed, device, multiprocessors: 4, random: 30 };
         let mut command = match filter {
             "vectors" => tables.vectors(context, shape),
             _ => tables.command(context, shape, filter),

@@ -39,6 +39,13 @@ impl Model {
                 multiprocessors: 148,
                 memory: 180 << 30,
             },
+            "b300" => Model {
+                name: "NVIDIA B300",
+                capability: (10, 3),
+                arch: "103a",
+                multiprocessors: 148,
+                memory: 279 << 30,
+            },
             _ => return None,
         };
         if let Some(count) = std::env::var("CUDASIM_SMS").ok().and_then(|v| v.parse().ok()).filter(|&n| n > 0) {

@@ -92,7 +92,7 @@ fn initialise() -> CUresult {
         let number =
             |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
         let Some(model) = Model::from_environment() else {
-            eprintln!("cudasim: CUDASIM_DEVICE must be h200 or b200");
+            eprintln!("cudasim: CUDASIM_DEVICE must be h200, b200 or b300");
             return CUresult::CUDA_ERROR_NO_DEVICE;
         };
         let devices = number("CUDASIM_DEVICES", 1).clamp(1, 64) as i32;

@@ -72,11 +72,12 @@ fn from_fatbin(bytes: &[u8], arch: &str) -> Result<String> {
         };
         if kind == 1 && architecture <= wanted {
             let text = uncompress(body, number::<4>(bytes, at + 16)? as usize, number::<8>(bytes, at + 56)? as usize)?;
-            // Text for "90a" runs on 9.0 only; the target line tells.
+            // Text for "90a" runs on 9.0 only, text for "100f" on all of 10.x from 10.0 on; the target line tells.
             let target = text.split_once(".target").map_or("", |(_, rest)| rest.trim_start());
             let target = target.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or("");
             let specific = target.ends_with(|c: char| c.is_ascii_alphabetic());
-            if !specific || architecture == wanted {
+            let family = target.ends_with('f') && architecture / 10 == wanted / 10;
+            if !specific || family || architecture == wanted {
                 return Ok(text);
             }
         }
@@ -105,4 +106,39 @@ fn uncompress(body: &[u8], compressed: usize, size: usize) -> Result<String> {
     };
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     String::from_utf8(bytes[..end].to_vec()).map_err(|e| malformed(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A fatbin whose entries are uncompressed PTX of these targets.
+    fn fatbin(targets: &[(u32, &str)]) -> Vec<u8> {
+        let mut bytes = vec![0; 16];
+        bytes[6] = 16;
+        for &(architecture, target) in targets {
+            let text = format!(".version 9.0\n.target {target}\n");
+            let mut header = [0u8; 64];
+            (header[0], header[4], header[8]) = (1, 64, text.len() as u8);
+            header[28..32].copy_from_slice(&architecture.to_le_bytes());
+            bytes.extend(header);
+            bytes.extend(text.as_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn text_for_an_architecture_its_family_or_all_later_ones() {
+        let target = |targets: &[(u32, &str)], arch: &str| {
+            from_fatbin(&fatbin(targets), arch).ok().and_then(|text| text.split(".target ").nth(1).map(str::to_string))
+        };
+        let both = [(90, "sm_90a"), (100, "sm_100f")];
+        assert_eq!(target(&both, "90a").as_deref(), Some("sm_90a\n"));
+        assert_eq!(target(&both, "100a").as_deref(), Some("sm_100f\n"));
+        assert_eq!(target(&both, "103a").as_deref(), Some("sm_100f\n"));
+        assert_eq!(target(&both, "120a"), None);
+        assert_eq!(target(&[(100, "sm_100a")], "103a"), None);
+        assert_eq!(target(&[(103, "sm_103f")], "100a"), None);
+        assert_eq!(target(&[(90, "sm_90")], "103a").as_deref(), Some("sm_90\n"));
+    }
 }

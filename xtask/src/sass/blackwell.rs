@@ -1,0 +1,69 @@
+//! What the machine code of a Blackwell forward must look like; mirrors `kernels/sm100/forward/config.h`.
+
+use super::listing::Kernel;
+
+/// Operations of the roles: allocation, products and their barriers, Tensor Memory, tensor copies, launch control, two
+/// operations at a time.
+const NEEDED: [&str; 9] =
+    ["UTCATOMSWS", "UTCHMMA", "UTCBAR", "LDTM", "STTM", "UTMALDG", "UTMASTG", "UGETNEXTWORKID", "FFMA2"];
+/// Instructions between one product and the next of the same operand at most. Where the compiler does not know that one
+/// thread issues them, it builds a loop over the lanes around each.
+const GAP: usize = 20;
+
+/// What is wrong with a kernel, as the ends of sentences that begin with its name; `None` if the name is unknown.
+pub fn check(kernel: &Kernel) -> Option<Vec<String>> {
+    let words: Vec<&str> = kernel.name.strip_prefix("jfa_sm100_forward_")?.split('_').collect();
+    let (["bf16" | "fp16", dim] | ["bf16" | "fp16", dim, "mask"]) = words[..] else { return None };
+    let dim: usize = dim.strip_prefix('d')?.parse().ok()?;
+    let (groups, keys) = if dim <= 128 { (2, 128) } else { (1, 64) };
+    let mut wrong = Vec::new();
+    for name in NEEDED.into_iter().filter(|name| !kernel.code.iter().any(|i| i.is(name))) {
+        wrong.push(format!("has no {name}"));
+    }
+    let products: Vec<usize> = (0..kernel.code.len()).filter(|&at| kernel.code[at].is("UTCHMMA")).collect();
+    let expected = groups * (dim / 16 + keys / 16);
+    if products.len() != expected {
+        wrong.push(format!("has {} products, not {expected}", products.len()));
+    }
+    // Runs of products: S of each group, and each of two slices of P.
+    let apart = products.windows(2).filter(|pair| pair[1] - pair[0] > GAP).count();
+    if apart >= 3 * groups {
+        wrong.push(format!("has {apart} gaps between products for {} operands", 3 * groups));
+    }
+    if kernel.local_accesses() > 0 {
+        wrong.push(format!("accesses local memory {} times", kernel.local_accesses()));
+    }
+    Some(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A d64 kernel with so many products in a row, and `gap` other instructions between two runs.
+    fn d64(products: usize, gap: usize, extra: &str) -> Kernel {
+        let mut lines: Vec<&str> = NEEDED.into_iter().filter(|&name| name != "UTCHMMA").collect();
+        for run in 0..8 {
+            lines.extend(vec!["UTCHMMA tmem[UR7], gdesc[UR34], tmem[UR13], UPT"; products / 8]);
+            lines.extend(vec!["NOP"; if run < 7 { gap } else { 0 }]);
+        }
+        lines.extend([extra, "EXIT"]);
+        let code = lines.iter().enumerate().map(|(i, line)| format!("/*{:04x}*/ {line} ;\n", 16 * i));
+        let text = format!("Function : jfa_sm100_forward_bf16_d64\n{}", code.collect::<String>());
+        Kernel::parse(&text).pop().expect("one kernel")
+    }
+
+    #[test]
+    fn a_kernel_is_judged_by_every_rule() {
+        let check = |kernel: &Kernel| check(kernel).expect("a known name").join("; ");
+        assert_eq!(check(&d64(24, 5, "NOP")), "");
+        assert!(check(&d64(16, 5, "NOP")).contains("16 products, not 24"));
+        assert!(check(&d64(24, 30, "NOP")).contains("7 gaps"));
+        assert!(check(&d64(24, 5, "LDL R4, [R1]")).contains("local memory 1 times"));
+        let mut other = d64(24, 5, "NOP");
+        other.code.retain(|i| !i.is("STTM"));
+        assert_eq!(check(&other), "has no STTM");
+        other.name = "jfa_sm100_forward_bf8_d64".into();
+        assert_eq!(super::check(&other), None);
+    }
+}
