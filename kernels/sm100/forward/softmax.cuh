@@ -111,7 +111,7 @@ struct Softmax {
         const float* x = s + slice * kColumns + i;
         float2 y = ptx::fma2({x[0], x[1]}, {p.scale_log2, p.scale_log2}, {offset, offset});
         if (!kMasked && i % 16 >= 16 - C::kFmaExponentials) {
-          y = ptx::ex2_fma<typename C::T>(y);
+          y = ptx::ex2_fma(y);
         } else {
           y = {ptx::ex2(y.x), ptx::ex2(y.y)};
         }
