@@ -174,11 +174,10 @@ struct alignas(16) BackwardTile {
   int32_t q_row;     // ragged coordinates of query 0, also of O
   int32_t q_end;
   int32_t o_end;
-  int32_t stat_block;  // block of statistics of query 0, within a head
-  int32_t sum_block;   // block of dQ of query 0 and the first query head
-  int32_t turn;        // among the tiles of that sum; packed Q: among the blocks of keys of the sequence
-  int32_t pair_row;    // as kv_row, of the first block of a pair
-  int32_t padding;
+  int32_t stat_block;    // block of statistics of query 0, within a head
+  int32_t sum_block;     // block of dQ of query 0 and the first query head
+  int32_t turn;          // among the tiles of that sum; packed Q: among the blocks of keys of the sequence
+  int32_t pair_rows[2];  // as kv_row, of both blocks of a pair
 };
 static_assert(sizeof(BackwardTile) == 64);
 

@@ -32,6 +32,7 @@ class Compute {
       const BackwardTile& t = shared_.tile(uniform(tile.index));
       if (uniform(t.keys) == 0) break;
       const GradientRows to = {t.kv_row + warp_ * 32, t.head, t.kv_end};
+      const bool stores = t.keys > 0;
       const int blocks = uniform(t.blocks), steps = steps_of<C>(t) * p_.group;
 #pragma unroll 1
       for (int pass = 0; pass < C::kPasses; ++pass) {
@@ -47,7 +48,7 @@ class Compute {
           block += C::kBlocks;
           if (block >= blocks) block = 0;
         }
-        store_gradients(to, pass);
+        store_gradients(to, pass, stores);
       }
       __syncwarp();
       ptx::mbarrier_arrive_if(lane_ == 0, shared_.tile_empty(tile.index));
@@ -155,6 +156,7 @@ class Compute {
       arrive(C::kOperandFull);
     }
     wait(C::kScoreGradEmpty, steps_ & 1 ^ 1);
+    wait_sent();
     if (first) wait_stores();
     store_row<C::kHalf / 8>(C::kBlockM == 64 ? warpgroup_ * C::kHalf : 0, packed);
     ptx::fence_proxy_async_shared();
@@ -171,6 +173,13 @@ class Compute {
     ++steps_;
   }
 
+  // Waits until the rows that this warp sent to the other CTA are there.
+  JFA_INLINE void wait_sent() const {
+    if (C::kPair && warpgroup_ != shared_.rank) {
+      ptx::mbarrier_wait_cluster(shared_.barrier(C::kSent), steps_ & 1 ^ 1);
+    }
+  }
+
   // Waits until this warp's rows may be written: stores have read them.
   JFA_INLINE void wait_stores() const {
     if (lane_ == 0) ptx::bulk_wait_group_read<0>();
@@ -181,8 +190,9 @@ class Compute {
   JFA_INLINE void share_rows() const { ptx::bar_sync(1 + warp_, 64); }
 
   // Stores dV, then dK, of a pass; two warpgroups share them.
-  JFA_INLINE void store_gradients(const GradientRows& to, int pass) {
+  JFA_INLINE void store_gradients(const GradientRows& to, int pass, bool stores) {
     wait(C::kGradientsFull, passes_ & 1);
+    wait_sent();
     if (C::kStorers == 1) share_rows();
 #pragma unroll 1
     for (int gradient = warpgroup_; gradient < 2 && warpgroup_ < C::kStorers; gradient += C::kStorers) {
@@ -205,7 +215,7 @@ class Compute {
         ptx::fence_proxy_async_shared();
         __syncwarp();
         const int all = pass * (C::kColumns / 64) + panel;
-        if (lane_ == 0 && all * 64 < p_.head_dim) {
+        if (lane_ == 0 && all * 64 < p_.head_dim && stores) {
           store_box(rows_, is_k ? maps_.grad_k : maps_.grad_v, all, p_.head_dim, to, add);
           ptx::bulk_commit_group();
         }

@@ -130,6 +130,7 @@ struct BackwardConfig {
     kQColumnsFull,
     kQColumnsEmpty,
     kPeerFull,
+    kSent,
     kBarriers
   };
   static constexpr int kSharedBytes = kOffsetBarriers + 8 * kBarriers;

@@ -7,7 +7,7 @@
 
 namespace jfa::sm100 {
 
-// Tells the leader of a pair whenever the other CTA's part of dS has arrived; one thread.
+// Tells the leader of a pair whenever the other CTA's part of dS has arrived, and that one, too; one thread.
 template <typename C>
 __device__ void relay(const BackwardParams& p, BackwardShared<C> shared) {
   Ring<C::kTiles> tile;
@@ -21,6 +21,7 @@ __device__ void relay(const BackwardParams& p, BackwardShared<C> shared) {
       ptx::mbarrier_arrive_expect_tx(shared.barrier(C::kPeerFull), C::kPanelKv);
       ptx::mbarrier_wait_cluster(shared.barrier(C::kPeerFull), step.phase);
       arrive_at_leader<C>(true, shared.barrier(C::kScoreGradFull));
+      ptx::mbarrier_arrive_cluster_if(true, ptx::map_shared(shared.barrier(C::kSent), shared.rank ^ 1));
     }
     tile.advance();
   }

@@ -149,7 +149,7 @@ class Multiplier {
   __device__ void multiply_sum() {
     wait(C::kScoreGradFull, sums_ & 1);
     if (C::kPair) wait(C::kScoresRead, scores_read_parity());
-    if (!C::kSumAliases) wait_sum_read();
+    if (!C::kSumAliases || C::kPair) wait_sum_read();
     const uint32_t keys = C::kPair ? shared_.pair_k() : shared_.k() + pass_ * 2 * C::kPanelKv;
     multiply<kKeys / 16>(C::kTensorSum, kSums, by_rows(shared_.score_grad(), C::kPanelKv), by_rows(keys, C::kPanelKv),
                          false);

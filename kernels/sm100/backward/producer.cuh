@@ -25,17 +25,21 @@ JFA_INLINE void arrive_at_leader(bool arrives, uint32_t barrier) {
 }
 
 // Writes the tile of this CTA at the place where `walk` is; false at the end of the list. The CTAs of a pair visit the
-// same queries, those that see either block; one without keys has none from its first row on.
+// same queries, those that see either block. Where a pair has one block only, its second CTA loads the same and hides
+// it: a load wholly beyond a sequence is none that hardware takes.
 template <typename C>
 __device__ bool write_tile(const BackwardParams& p, BackwardWalk& walk, uint32_t rank, BackwardTile& t) {
   const Entry* entry = walk.entry();
   if (!walk.next(C::kBlockN, t, C::kCtas * C::kBlockN)) return false;
-  t.pair_row = t.kv_row;
-  if (C::kPair && rank == 1) {
+  if constexpr (C::kPair) {
     const bool follows = entry[1].block == entry[0].block + 1 && t.keys > C::kBlockN;
-    t.key += C::kBlockN;
-    t.keys = follows ? t.keys - C::kBlockN : -1;
-    t.kv_row = follows ? t.kv_row + C::kBlockN : p.ragged_end;
+    t.pair_rows[0] = t.kv_row;
+    t.pair_rows[1] = t.kv_row + (follows ? C::kBlockN : 0);
+    if (rank == 1) {
+      t.key += C::kBlockN;
+      t.keys = follows ? t.keys - C::kBlockN : -1;
+      t.kv_row = t.pair_rows[1];
+    }
   }
   return true;
 }
@@ -151,14 +155,15 @@ class Loader {
     const uint32_t full = expect(C::kKFull, panels_ * C::kPanelKv + (C::kPair ? C::kBytesKv : 0));
     load_block(shared_.k(), C::kPanelKv, maps_.k, full, t.kv_row, t.head, t.kv_end);
     for (int i = 0; i < C::kCtas && C::kPair; ++i) {
-      load_panel(shared_.pair_k() + i * C::kPanelKv, maps_.k, full, shared_.rank, t.pair_row + i * C::kBlockN, t.head,
-                 t.kv_end);
+      load_panel(shared_.pair_k() + i * C::kPanelKv, maps_.k, full, shared_.rank, t.pair_rows[i], t.head, t.kv_end);
     }
   }
 
   // Queries from block `block` on, of which `blocks` are left.
   __device__ void load_step(const BackwardTile& t, int head, int block, int blocks, bool first) {
-    const int row = t.q_row + block * kStatRows, own = shared_.rank * kStatRows;
+    const int row = t.q_row + block * kStatRows;
+    // Blocks that do not exist are masked, whatever they hold.
+    const int own = min(static_cast<int>(shared_.rank), blocks - 1) * kStatRows;
     ptx::mbarrier_wait(shared_.barrier(C::kQEmpty + stage_.index), stage_.phase ^ 1);
     uint32_t full = expect(C::kQFull + stage_.index, panels_ * C::kPanelRowsQ);
     load_block(shared_.q(stage_.index), C::kPanelRowsQ, maps_.q, full, row + own, head, t.q_end);
@@ -166,7 +171,7 @@ class Loader {
     const uint32_t buffer = steps_ & 1, stats_full = shared_.barrier(C::kStatsFull + buffer);
     ptx::mbarrier_wait(shared_.barrier(C::kStatsEmpty + buffer), steps_ >> 1 & 1 ^ 1);
     ptx::mbarrier_arrive_expect_tx(stats_full, C::kBytesStats);
-    for (int i = 0; i < C::kBlocks; ++i) {  // one that does not exist is masked, whatever its statistics
+    for (int i = 0; i < C::kBlocks; ++i) {
       ptx::bulk_load(shared_.stats(buffer) + i * (2 * kStatRows * 4),
                      p_.stats + (stats + min(i, blocks - 1)) * 2 * kStatRows, 2 * kStatRows * 4, stats_full);
     }
@@ -178,19 +183,21 @@ class Loader {
     full = expect(C::kGradOFull, panels_ * C::kPanelRowsQ + (C::kPair ? C::kPanelQ : 0));
     load_block(shared_.grad_o(), C::kPanelRowsQ, maps_.grad_o, full, row + own, head, t.o_end);
     if constexpr (C::kPair) {
-      load_columns(shared_.grad_o_columns(), maps_.grad_o, full, row, head, t.o_end);
+      const int second = min(1, blocks - 1) * kStatRows;
+      load_columns(shared_.grad_o_columns(), maps_.grad_o, full, row, row + second, head, t.o_end);
       ptx::mbarrier_wait(shared_.barrier(C::kQColumnsEmpty), steps_ & 1 ^ 1);
-      load_columns(shared_.q_columns(0), maps_.q, expect(C::kQColumnsFull, C::kPanelQ), row, head, t.q_end);
+      load_columns(shared_.q_columns(0), maps_.q, expect(C::kQColumnsFull, C::kPanelQ), row, row + second, head,
+                   t.q_end);
     }
     stage_.advance();
     ++steps_;
   }
 
-  // All queries of a step, this CTA's columns.
-  __device__ void load_columns(uint32_t dst, const CUtensorMap& map, uint32_t full, int row, int head, int end) const {
-    for (int half = 0; half < 2; ++half) {
-      load_panel(dst + half * C::kPanelRowsQ, map, full, shared_.rank, row + half * kStatRows, head, end);
-    }
+  // Two blocks of queries, this CTA's columns.
+  __device__ void load_columns(uint32_t dst, const CUtensorMap& map, uint32_t full, int row, int second, int head,
+                               int end) const {
+    load_panel(dst, map, full, shared_.rank, row, head, end);
+    load_panel(dst + C::kPanelRowsQ, map, full, shared_.rank, second, head, end);
   }
 
   const BackwardParams& p_;
