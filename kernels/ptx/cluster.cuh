@@ -8,7 +8,7 @@ namespace jfa::ptx {
 
 __device__ __forceinline__ uint32_t cluster_rank() {
   uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
 

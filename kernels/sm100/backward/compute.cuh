@@ -14,16 +14,15 @@ class Compute {
   static constexpr int kChunk = 32;  // columns of dP or of gradients in registers
 
  public:
-  JFA_INLINE Compute(const BackwardParams& p, const BackwardMaps& maps, BackwardShared<C> shared, uint32_t tensor,
-                     int warpgroup)
+  JFA_INLINE Compute(const BackwardParams& p, const BackwardMaps& maps, BackwardShared<C> shared, uint32_t tensor)
       : p_(p),
         maps_(maps),
         shared_(shared),
-        warpgroup_(warpgroup),
+        warpgroup_(uniform(threadIdx.x / 128) - 1),
         warp_(uniform(threadIdx.x / 32 % 4)),
         lane_(threadIdx.x % 32),
         tensor_(tensor + (warp_ * 32 << 16)),
-        rows_(shared.score_grad_of(warpgroup) + warp_ * (32 * 128)) {}
+        rows_(shared.score_grad_of(warpgroup_) + warp_ * (32 * 128)) {}
 
   JFA_INLINE void run() {
     Ring<C::kTiles> tile;
@@ -31,8 +30,6 @@ class Compute {
       ptx::mbarrier_wait(shared_.tile_full(tile.index), tile.phase);
       const BackwardTile& t = shared_.tile(uniform(tile.index));
       if (uniform(t.keys) == 0) break;
-      const GradientRows to = {t.kv_row + warp_ * 32, t.head, t.kv_end};
-      const bool stores = t.keys > 0;
       const int blocks = uniform(t.blocks), steps = steps_of<C>(t) * p_.group;
 #pragma unroll 1
       for (int pass = 0; pass < C::kPasses; ++pass) {
@@ -48,13 +45,13 @@ class Compute {
           block += C::kBlocks;
           if (block >= blocks) block = 0;
         }
-        store_gradients(to, pass, stores);
+        store_gradients(t, pass);
       }
       __syncwarp();
       ptx::mbarrier_arrive_if(lane_ == 0, shared_.tile_empty(tile.index));
       tile.advance();
     }
-    if (lane_ == 0) ptx::bulk_wait_group<0>();
+    if (ptx::elect()) ptx::bulk_wait_group<0>();
   }
 
  private:
@@ -164,7 +161,7 @@ class Compute {
       arrive(C::kScoreGradFull);
     } else {
       __syncwarp();
-      if (lane_ == 0) {
+      if (ptx::elect()) {
         const uint32_t to = shared_.score_grad() + shared_.rank * C::kPanelKv + warp_ * (32 * 128);
         ptx::bulk_send(ptx::map_shared(to, shared_.rank ^ 1), rows_, 32 * 128,
                        ptx::map_shared(shared_.barrier(C::kPeerFull), shared_.rank ^ 1));
@@ -182,7 +179,7 @@ class Compute {
 
   // Waits until this warp's rows may be written: stores have read them.
   JFA_INLINE void wait_stores() const {
-    if (lane_ == 0) ptx::bulk_wait_group_read<0>();
+    if (ptx::elect()) ptx::bulk_wait_group_read<0>();
     __syncwarp();
   }
 
@@ -190,7 +187,7 @@ class Compute {
   JFA_INLINE void share_rows() const { ptx::bar_sync(1 + warp_, 64); }
 
   // Stores dV, then dK, of a pass; two warpgroups share them.
-  JFA_INLINE void store_gradients(const GradientRows& to, int pass, bool stores) {
+  JFA_INLINE void store_gradients(const BackwardTile& t, int pass) {
     wait(C::kGradientsFull, passes_ & 1);
     wait_sent();
     if (C::kStorers == 1) share_rows();
@@ -215,7 +212,8 @@ class Compute {
         ptx::fence_proxy_async_shared();
         __syncwarp();
         const int all = pass * (C::kColumns / 64) + panel;
-        if (lane_ == 0 && all * 64 < p_.head_dim && stores) {
+        if (all * 64 < p_.head_dim && t.keys > 0 && ptx::elect()) {
+          const GradientRows to = {t.kv_row + warp_ * 32, t.head, t.kv_end};
           store_box(rows_, is_k ? maps_.grad_k : maps_.grad_v, all, p_.head_dim, to, add);
           ptx::bulk_commit_group();
         }

@@ -68,16 +68,16 @@ __device__ __forceinline__ void backward(const BackwardMaps& maps, const Backwar
     Reduction<C>(p, shared, tensor).run();
   } else if (warpgroup < 3) {
     ptx::setmaxnreg_inc<C::kComputeRegisters>();
-    Compute<C>(p, maps, shared, tensor, warpgroup - 1).run();
+    Compute<C>(p, maps, shared, tensor).run();
   } else {
     ptx::setmaxnreg_dec<C::kOtherRegisters>();
     if (warp == 12) {
-      if (threadIdx.x % 32 == 0 && shared.rank == 0) Multiplier<C>(p, shared, tensor).run();
+      if (shared.rank == 0) Multiplier<C>(p, shared, tensor).run();
     } else if (warp == 13) {
-      if (threadIdx.x % 32 == 0) Loader<C>(p, maps, shared).run();
+      if (ptx::elect()) Loader<C>(p, maps, shared).run();
     } else if (warp == 14) {
       list_tiles<C>(p, shared);
-    } else if (threadIdx.x % 32 == 0) {
+    } else if (ptx::elect()) {
       if constexpr (C::kPair) {
         relay<C>(p, shared);
       } else {
@@ -87,7 +87,7 @@ __device__ __forceinline__ void backward(const BackwardMaps& maps, const Backwar
   }
   __syncwarp();
   sync_ctas<C>();
-  if (warp == 0) ptx::tmem_dealloc<C::kCtas>(tensor, 512);
+  if (threadIdx.x < 32) ptx::tmem_dealloc<C::kCtas>(tensor, 512);
 }
 
 }  // namespace jfa::sm100

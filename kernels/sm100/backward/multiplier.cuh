@@ -1,5 +1,5 @@
-// The thread of the Blackwell backward that issues the products. docs/backward.md has their order and what each waits
-// for.
+// The warp of the Blackwell backward that issues the products, by one thread. docs/backward.md has their order and what
+// each waits for.
 #pragma once
 
 #include "ptx/tcgen05.cuh"
@@ -24,9 +24,11 @@ class Multiplier {
     uint32_t tiles = 0, passes = 0;
     while (true) {
       ptx::mbarrier_wait(shared_.tile_full(tile.index), tile.phase);
-      if (shared_.tile(tile.index).keys == 0) break;
-      const int steps = steps_of<C>(shared_.tile(tile.index)) * group_;
-      ptx::mbarrier_arrive(shared_.tile_empty(tile.index));
+      const BackwardTile& t = shared_.tile(uniform(tile.index));
+      if (uniform(t.keys) == 0) break;
+      const int steps = uniform(steps_of<C>(t)) * group_;
+      __syncwarp();
+      ptx::mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_.tile_empty(tile.index));
       tile.advance();
       wait(C::kKFull, tiles & 1);
 #pragma unroll 1
@@ -75,6 +77,7 @@ class Multiplier {
 
   // One arrival in each CTA when everything before is complete.
   __device__ void commit(int barrier) const {
+    if (!ptx::elect()) return;
     if constexpr (C::kPair) {
       ptx::mma_commit_multicast<2>(shared_.barrier(barrier), 3);
     } else {
@@ -100,6 +103,7 @@ class Multiplier {
   // D = A B (+ D) over kSteps times 16 of K.
   template <int kSteps, typename A, typename B>
   __device__ void multiply(uint32_t column, uint32_t descriptor, A a, B b, bool accumulate) const {
+    if (!ptx::elect()) return;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const int adds = step > 0 || accumulate;

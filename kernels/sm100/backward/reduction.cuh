@@ -48,7 +48,7 @@ class Reduction {
         }
       }
     }
-    if (lane_ == 0) ptx::bulk_wait_group<0>();
+    if (ptx::elect()) ptx::bulk_wait_group<0>();
   }
 
  private:
@@ -70,7 +70,7 @@ class Reduction {
     }
     if (C::kSwitches.early_slices == 0) release();
     if (p_.ordered) {
-      if (lane_ == 0) {
+      if (ptx::elect()) {
         ptx::bulk_wait_group<0>();
         if (p_.turns != nullptr) ptx::mbarrier_arrive(shared_.sums_made());
       }
@@ -99,7 +99,7 @@ class Reduction {
   JFA_INLINE void stage(const float* x, int slice, float* sums) const {
     const uint32_t buffer = shared_.slice(warp_, slice % C::kSwitches.sum_stages);
     constexpr int kRowFloats = C::kSliceColumns / 2;  // of a thread, of 16 rows
-    if (lane_ == 0) {
+    if (ptx::elect()) {
       ptx::bulk_wait_group_read<C::kSwitches.store_in_flight ? C::kSwitches.sum_stages - 1 : 0>();
     }
     __syncwarp();
@@ -109,7 +109,7 @@ class Reduction {
     }
     ptx::fence_proxy_async_shared();
     __syncwarp();
-    if (lane_ == 0) {
+    if (ptx::elect()) {
 #pragma unroll
       for (int rows = 0; rows < C::kSumRows; ++rows) {
         const int column = column_ + slice * C::kSliceColumns;
