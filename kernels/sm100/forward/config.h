@@ -22,6 +22,9 @@ namespace jfa::sm100 {
 #ifndef JFA_SM100_FORWARD_SLICES
 #define JFA_SM100_FORWARD_SLICES 2
 #endif
+#ifndef JFA_SM100_FORWARD_SPLIT_KEYS
+#define JFA_SM100_FORWARD_SPLIT_KEYS 1
+#endif
 #ifndef JFA_SM100_FORWARD_STATIC
 #define JFA_SM100_FORWARD_STATIC 50
 #endif
@@ -35,6 +38,8 @@ struct ForwardSwitches {
   static constexpr bool kPeel = JFA_SM100_FORWARD_PEEL;
   // Parts of a block of P that are handed over one by one.
   static constexpr int kSlices = JFA_SM100_FORWARD_SLICES;
+  // Both groups work on tiles of few queries, each on every second block of keys.
+  static constexpr bool kSplitKeys = JFA_SM100_FORWARD_SPLIT_KEYS;
   // Tiles that are dealt ahead, in percent. 0: all are handed out at run time; 100: none is.
   static constexpr int kStaticPercent = JFA_SM100_FORWARD_STATIC;
 };
@@ -53,9 +58,9 @@ struct ForwardConfig : Switches {
   static constexpr int kTiles = 4;                        // ring of tile descriptions
   static constexpr int kMessages = 2;                     // ring of what softmax tells the correction
   static constexpr int kThreads = 128 * (kGroups + 2);
-  static constexpr int kRoleRegisters = 48;
+  static constexpr int kRoleRegisters = 56;
   static constexpr int kSoftmaxRegisters = kGroups == 2 ? 184 : 240;
-  static constexpr int kCorrectionRegisters = kGroups == 2 ? 96 : 128;
+  static constexpr int kCorrectionRegisters = kGroups == 2 ? 88 : 128;
 
   // Tensor Memory: S of each group, P in its first columns; O of each group.
   static constexpr int kColumns = 512;

@@ -41,6 +41,7 @@ struct Correction {
 
   JFA_INLINE void wait_output(int group) {
     ptx::mbarrier_wait(shared.barrier(C::kOFull + group), o_full[group].phase);
+    o_full[group].advance();
     ptx::tcgen05_fence_after();
   }
 
@@ -66,40 +67,60 @@ struct Correction {
         ptx::tmem_store<32>(output + group * C::kDim + column, o);
       }
       ptx::tmem_wait_store();
+    } else {
+      o_full[group].advance();
     }
-    o_full[group].advance();
     allow_output(group);
   }
 
-  // Stores LSE, and normalised rows into shared memory.
-  JFA_INLINE void finish(int group, float* lse, int rows) {
-    const float sum = receive(group), max = receive(group);
+  // Stores LSE, and normalised rows into shared memory; of both groups together if they have the same rows.
+  JFA_INLINE void finish(int group, bool both, float* lse, int rows) {
+    constexpr int kColumns = 16;  // at a time
+    constexpr int kOther = C::kGroups - 1;
+    float sum = receive(group), max = receive(group), scale = 1, other_scale = 0;
+    if (both) {
+      const float other_sum = receive(kOther), other_max = receive(kOther), most = fmaxf(max, other_max);
+      scale = ptx::ex2((max - reference<C>(most)) * p.scale_log2);
+      other_scale = ptx::ex2((other_max - reference<C>(most)) * p.scale_log2);
+      sum = sum * scale + other_sum * other_scale;
+      max = most;
+    }
     const int row = group * C::kRows + thread;
     // A row that has seen no key: -inf + log2(0).
     constexpr float kLn2 = 0.693147180559945f;
     if (lse != nullptr && row < rows) lse[row] = fmaf(max, p.scale_log2, ptx::lg2(sum)) * kLn2;
     const float inverse = C::kMask && sum == 0 ? 0 : ptx::rcp(sum);
+    scale *= inverse;
+    other_scale *= inverse;
     wait_output(group);
-    o_full[group].advance();
+    if (both) wait_output(kOther);
     ptx::mbarrier_wait(shared.barrier(C::kStagingEmpty + group), staging[group].phase ^ 1);
     staging[group].advance();
 #pragma unroll
-    for (int column = 0; column < C::kDim; column += 32) {
-      float o[32];
-      ptx::tmem_load<32>(o, output + group * C::kDim + column);
-      ptx::tmem_wait_load<32>(o);
+    for (int column = 0; column < C::kDim; column += kColumns) {
+      float o[kColumns];
+      ptx::tmem_load<kColumns>(o, output + group * C::kDim + column);
+      ptx::tmem_wait_load<kColumns>(o);
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i) o[i] *= scale;
+      if (both) {
+        float other[kColumns];
+        ptx::tmem_load<kColumns>(other, output + kOther * C::kDim + column);
+        ptx::tmem_wait_load<kColumns>(other);
+#pragma unroll
+        for (int i = 0; i < kColumns; ++i) o[i] = fmaf(other[i], other_scale, o[i]);
+      }
       const uint32_t line = shared.o(group) + column / 64 * C::kPanelQ + thread * 128;
 #pragma unroll
-      for (int i = 0; i < 32; i += 8) {
+      for (int i = 0; i < kColumns; i += 8) {
         uint32_t x[4];
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          x[j] = ptx::pack<typename C::T>(o[i + 2 * j] * inverse, o[i + 2 * j + 1] * inverse);
-        }
+        for (int j = 0; j < 4; ++j) x[j] = ptx::pack<typename C::T>(o[i + 2 * j], o[i + 2 * j + 1]);
         ptx::store_shared4(line + (((column % 64 + i) / 8) ^ (thread % 8)) * 16, x[0], x[1], x[2], x[3]);
       }
     }
     allow_output(group);
+    if (both) allow_output(kOther);
     ptx::fence_proxy_async_shared();
     __syncwarp();
     arrive(C::kStagingFull + group);
@@ -110,20 +131,21 @@ struct Correction {
     for (int group = 0; group < C::kGroups; ++group) allow_output(group);
     while (true) {
       const ForwardTile& tile = tiles.wait();
-      const int keys = tile.keys, rows = tile.rows, groups = groups_of<C>(rows);
+      const Spread<C> spread(tile);
+      const int keys = tile.keys, rows = tile.rows;
       float* const lse = tile.lse;
       __syncwarp();
       tiles.release(lane == 0);
       if (keys == 0) break;
-      for (int block = (keys - 1) / C::kBlockN; block > 0; --block) {
+      for (int i = 1; i < spread.count(0); ++i) {
 #pragma unroll
         for (int group = 0; group < C::kGroups; ++group) {
-          if (group < groups) rescale(group);
+          if (i < spread.count(group)) rescale(group);
         }
       }
 #pragma unroll
       for (int group = 0; group < C::kGroups; ++group) {
-        if (group < groups) finish(group, lse, rows);
+        if (group == 0 || rows > C::kRows) finish(group, group == 0 && spread.by_keys, lse, rows);
       }
     }
   }

@@ -17,11 +17,15 @@ struct Multiplier {
   const uint32_t q, k, v;  // descriptors of group 0 and of slot 0, as K and as V
   Tiles<C> tiles;
   Ring<C::kSlots> slot;
-  Ring<1> q_full[C::kGroups];
-  Ring<1> p_full[C::kGroups];
-  int left = 0;    // blocks of the tile still to come
-  int groups = 0;  // of the tile whose scores are issued
-  int tile = 0;    // its place
+  uint32_t q_phases = 0, p_phases = 0;  // bit `group`: phase of the next Q and P
+  int left = 0;                         // blocks of the tile whose scores are to be issued
+
+  // Blocks that the groups work on at the same time.
+  struct Step {
+    int groups = 0;
+    bool by_keys = false, first = false, last = false;  // of a tile
+    int tile = 0;                                       // place of its description
+  } scores;
 
   JFA_INLINE Multiplier(ForwardShared<C> smem, uint32_t columns)
       : shared(smem),
@@ -42,39 +46,43 @@ struct Multiplier {
     return index;
   }
 
-  // Goes to the next block, and takes its Q if it is another one; false at the end of the list.
-  JFA_INLINE bool next_block() {
-    if (left > 0) {
-      --left;
-      return true;
-    }
-    const ForwardTile& t = tiles.wait();
-    const int keys = t.keys, new_q = t.new_q, rows = t.rows;
-    tile = tiles.ring.index;
-    __syncwarp();
-    tiles.release(threadIdx.x % 32 == 0);
-    if (keys == 0) return false;
-    left = (keys - 1) / C::kBlockN;
-    groups = groups_of<C>(rows);
-    if (new_q) {
-#pragma unroll
-      for (int group = 0; group < C::kGroups; ++group) {
-        if (group >= groups) break;
-        ptx::mbarrier_wait(shared.barrier(C::kQFull + group), q_full[group].phase);
-        q_full[group].advance();
+  // Goes to the next blocks, and takes their Q if it is another one; false at the end of the list.
+  JFA_INLINE bool advance() {
+    scores.first = left == 0;
+    if (scores.first) {
+      const ForwardTile& t = tiles.wait();
+      const int keys = t.keys, new_q = t.new_q, rows = t.rows;
+      const Spread<C> spread(t);
+      scores.tile = tiles.ring.index;
+      __syncwarp();
+      tiles.release(threadIdx.x % 32 == 0);
+      if (keys == 0) return false;
+      left = spread.blocks;
+      scores.by_keys = spread.by_keys;
+      scores.groups = spread.groups;
+      for (int group = 0; new_q && group < (rows > C::kRows ? C::kGroups : 1); ++group) {
+        ptx::mbarrier_wait(shared.barrier(C::kQFull + group), q_phases >> group & 1);
+        q_phases ^= 1 << group;
       }
     }
+    if (scores.by_keys) {
+      scores.groups = min(left, 2);
+      left -= scores.groups;
+    } else {
+      --left;
+    }
+    scores.last = left == 0;
     return true;
   }
 
   // S = Q K^T of a group.
   JFA_INLINE void issue_scores(int group, int index) const {
     if (!ptx::elect()) return;
+    const uint32_t first_q = scores.by_keys ? q : q + group * (C::kBytesQ / 16);
 #pragma unroll
     for (int step = 0; step < C::kDim / 16; ++step) {
       const uint32_t inner = step % 4 * 2;
-      ptx::mma_ss<1>(tmem + group * C::kColumnsS,
-                     ptx::smem_descriptor(q + group * (C::kBytesQ / 16) + step / 4 * (C::kPanelQ / 16) + inner),
+      ptx::mma_ss<1>(tmem + group * C::kColumnsS, ptx::smem_descriptor(first_q + step / 4 * (C::kPanelQ / 16) + inner),
                      ptx::smem_descriptor(k + index * (C::kBytesSlot / 16) + step / 4 * (C::kPanelKv / 16) + inner),
                      kScores, step > 0);
     }
@@ -85,7 +93,7 @@ struct Multiplier {
     constexpr int kSteps = C::kBlockN / 16 / C::kSlices;
 #pragma unroll
     for (int slice = 0; slice < C::kSlices; ++slice) {
-      ptx::mbarrier_wait(shared.barrier(C::kPFull + group * C::kSlices + slice), p_full[group].phase);
+      ptx::mbarrier_wait(shared.barrier(C::kPFull + group * C::kSlices + slice), p_phases >> group & 1);
       ptx::tcgen05_fence_after();
       if (!ptx::elect()) continue;
 #pragma unroll
@@ -95,40 +103,38 @@ struct Multiplier {
                        step > 0 || keep);
       }
     }
-    p_full[group].advance();
+    p_phases ^= 1 << group;
   }
 
   // Products of a group start in the order of issue, so that S of the next block may follow O of this one into the
   // columns of P. While softmax works on one group, the other multiplies. Of the barriers that follow a product, the
   // one that somebody surely waits for is the last, so that the CTA does not end before the others.
   JFA_INLINE void run() {
-    int output = 0;  // groups of the block whose P comes next
-    bool keep = false;
-    while (true) {
-      const int last_tile = tiles.ring.index;
-      const int of_v = output > 0 ? wait_slot() : 0;
-      int of_k = 0;
-      bool more = false;
-#pragma unroll
-      for (int group = 0; group < C::kGroups; ++group) {
-        if (group < output) {
-          issue_output(group, of_v, keep);
-          if (group == output - 1) commit(C::kSlotEmpty + of_v);
+    Step output;  // those whose P comes next
+    for (bool more = true; more;) {
+      // Loads go on in the order of the blocks, and V of the last two of a tile comes before K of the next tile.
+      const bool in_turn = !(output.by_keys && output.last);
+      int of_v = 0, of_k = 0;
+#pragma unroll 1
+      for (int i = 0; i < 2 * C::kGroups; ++i) {
+        const int group = in_turn ? i / 2 : i % C::kGroups;
+        if (in_turn ? i % 2 == 0 : i < C::kGroups) {
+          if (group >= output.groups) continue;
+          if (group == 0 || output.by_keys) of_v = wait_slot();
+          issue_output(group, of_v, !output.first);
+          if (group == output.groups - 1 || output.by_keys) commit(C::kSlotEmpty + of_v);
           commit(C::kOFull + group);
-        }
-        if (group == 0 && (more = next_block())) of_k = wait_slot();
-        if (more && group < groups) {
+        } else {
+          if (group == 0) more = advance();
+          if (!more || group >= scores.groups) continue;
+          if (group == 0 || scores.by_keys) of_k = wait_slot();
           issue_scores(group, of_k);
-          if (group == groups - 1) {
-            if (left == 0) commit(C::kQEmpty + tile);
-            commit(C::kSlotEmpty + of_k);
-          }
+          if (group == scores.groups - 1 && scores.last) commit(C::kQEmpty + scores.tile);
+          if (group == scores.groups - 1 || scores.by_keys) commit(C::kSlotEmpty + of_k);
           commit(C::kSFull + group);
         }
       }
-      if (!more) break;
-      keep = tiles.ring.index == last_tile;
-      output = groups;
+      output = scores;
     }
   }
 };

@@ -32,10 +32,33 @@ struct Tiles {
   }
 };
 
-// Blocks of 128 queries of a tile that has `rows` rows to the end of the sequence.
+// How the blocks of a tile are spread over the groups: each group has queries of its own, or, where there are too few,
+// every second block of keys.
 template <typename C>
-JFA_INLINE int groups_of(int rows) {
-  return C::kGroups == 1 || rows > C::kRows ? C::kGroups : 1;
+struct Spread {
+  int blocks;  // of keys
+  bool by_keys;
+  int groups;
+
+  JFA_INLINE explicit Spread(const ForwardTile& tile)
+      : blocks((tile.keys + C::kBlockN - 1) / C::kBlockN),
+        by_keys(C::kSplitKeys && C::kGroups == 2 && tile.rows <= C::kRows && blocks > 1),
+        groups(C::kGroups == 2 && (tile.rows > C::kRows || by_keys) ? 2 : 1) {}
+
+  // Blocks of a group.
+  JFA_INLINE int count(int group) const { return group >= groups ? 0 : by_keys ? (blocks + 1 - group) / 2 : blocks; }
+
+  // Block `i` of a group, the last of the keys first.
+  JFA_INLINE int block(int group, int i) const { return blocks - 1 - (by_keys ? 2 * i + group : i); }
+
+  // First query of a group.
+  JFA_INLINE int row(int group) const { return by_keys ? 0 : group * C::kRows; }
+};
+
+// A row that has seen no key yet keeps the maximum -inf, and exponentials relative to 0.
+template <typename C>
+JFA_INLINE float reference(float max) {
+  return C::kMask && max == -INFINITY ? 0 : max;
 }
 
 // Describes the tiles of this CTA, then one without keys, and fills rows that see no key; a warp.
@@ -87,7 +110,8 @@ __device__ __forceinline__ void list_tiles(const ForwardParams& p, ForwardShared
   publish(ForwardTile{});
 }
 
-// Fills the ring in the order K0 V0 | K1 V1 | ..., across tiles, last block of a tile first; one thread.
+// Fills the ring in the order K0 V0 K1 V1 ..., or K0 K1 V0 K2 V1 ... where groups differ by keys; across tiles, last
+// block of a tile first; one thread.
 template <typename C>
 __device__ __forceinline__ void load(const ForwardParams& p, const CUtensorMap& map_q, const CUtensorMap& map_k,
                                      const CUtensorMap& map_v, ForwardShared<C> shared) {
@@ -120,11 +144,12 @@ __device__ __forceinline__ void load(const ForwardParams& p, const CUtensorMap& 
       before.advance();
     }
     if (tile.new_q) load_q(0);
-    for (int32_t block = (tile.keys - 1) / C::kBlockN, last = block; block >= 0; --block) {
-      const int32_t row = tile.kv_row + block * C::kBlockN;
-      load_slot(map_k, row, tile.kv_head, tile.kv_end);
-      if (tile.new_q && block == last && groups_of<C>(tile.rows) > 1) load_q(1);
-      load_slot(map_v, row, tile.kv_head, tile.kv_end);
+    const Spread<C> spread(tile);
+    for (int i = 0, behind = spread.by_keys; i < spread.blocks + behind; ++i) {
+      const int32_t row = tile.kv_row + (spread.blocks - 1 - i) * C::kBlockN;
+      if (i < spread.blocks) load_slot(map_k, row, tile.kv_head, tile.kv_end);
+      if (i == 0 && tile.new_q && tile.rows > C::kRows && C::kGroups == 2) load_q(1);
+      if (i >= behind) load_slot(map_v, row + behind * C::kBlockN, tile.kv_head, tile.kv_end);
     }
   }
 }
@@ -140,7 +165,7 @@ __device__ __forceinline__ void store(const ForwardParams& p, const CUtensorMap&
     if (tile.keys == 0) break;
 #pragma unroll
     for (int group = 0; group < C::kGroups; ++group) {
-      if (group >= groups_of<C>(tile.rows)) break;
+      if (group > 0 && tile.rows <= C::kRows) break;
       ptx::mbarrier_wait(shared.barrier(C::kStagingFull + group), staging[group].phase);
       staging[group].advance();
       for (int box = 0; box < p.panel_boxes; ++box) {

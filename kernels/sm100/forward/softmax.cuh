@@ -75,10 +75,7 @@ struct Softmax {
     return fmaxf(a, b);
   }
 
-  // A row that has seen no key yet keeps the maximum -inf, and exponentials relative to 0.
-  JFA_INLINE static float reference(float x) { return C::kMask && x == -INFINITY ? 0 : x; }
-
-  // One block, the first of its tile if it is the last of the keys.
+  // One block; `first` of its tile.
   template <bool kMasked>
   JFA_INLINE void step(int block, bool first) {
     float s[kN];
@@ -94,13 +91,13 @@ struct Softmax {
       const float next = fmaxf(max, most);
       float factor = 1;
       if ((next - max) * p.scale_log2 > C::kRescale) {
-        factor = ptx::ex2((max - reference(next)) * p.scale_log2);
+        factor = ptx::ex2((max - reference<C>(next)) * p.scale_log2);
         max = next;
       }
       sum *= factor;
       send(factor);
     }
-    const float offset = -reference(max) * p.scale_log2;
+    const float offset = -reference<C>(max) * p.scale_log2;
     float2 even = {0, 0}, odd = {0, 0};
 #pragma unroll
     for (int slice = 0; slice < C::kSlices; ++slice) {
@@ -131,22 +128,23 @@ struct Softmax {
   JFA_INLINE void run() {
     while (true) {
       const ForwardTile& tile = tiles.wait();
-      const int rows = tile.rows;
+      const Spread<C> spread(tile);
       keys = tile.keys;
-      diagonal = tile.row + group * C::kRows + tile.diagonal - tile.begin_key;
+      diagonal = tile.row + spread.row(group) + tile.diagonal - tile.begin_key;
       __syncwarp();
       tiles.release(lane == 0);
       if (keys == 0) break;
-      if (group >= groups_of<C>(rows)) continue;
-      const int last = (keys - 1) / kN;
-      for (int block = last; block >= 0; --block) {
+      const int count = spread.count(group);
+      if (count == 0) continue;
+      for (int i = 0; i < count; ++i) {
+        const int block = spread.block(group, i);
         ptx::mbarrier_wait(shared.barrier(C::kSFull + group), s_full.phase);
         s_full.advance();
         ptx::tcgen05_fence_after();
         if (needs_mask(block)) {
-          step<true>(block, block == last);
+          step<true>(block, i == 0);
         } else {
-          step<false>(block, block == last);
+          step<false>(block, i == 0);
         }
       }
       send(sum);

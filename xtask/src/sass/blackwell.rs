@@ -15,20 +15,20 @@ pub fn check(kernel: &Kernel) -> Option<Vec<String>> {
     let words: Vec<&str> = kernel.name.strip_prefix("jfa_sm100_forward_")?.split('_').collect();
     let (["bf16" | "fp16", dim] | ["bf16" | "fp16", dim, "mask"]) = words[..] else { return None };
     let dim: usize = dim.strip_prefix('d')?.parse().ok()?;
-    let (groups, keys) = if dim <= 128 { (2, 128) } else { (1, 64) };
+    let keys = if dim <= 128 { 128 } else { 64 };
     let mut wrong = Vec::new();
     for name in NEEDED.into_iter().filter(|name| !kernel.code.iter().any(|i| i.is(name))) {
         wrong.push(format!("has no {name}"));
     }
     let products: Vec<usize> = (0..kernel.code.len()).filter(|&at| kernel.code[at].is("UTCHMMA")).collect();
-    let expected = groups * (dim / 16 + keys / 16);
+    let expected = dim / 16 + keys / 16;
     if products.len() != expected {
         wrong.push(format!("has {} products, not {expected}", products.len()));
     }
-    // Runs of products: S of each group, and each of two slices of P.
+    // Three runs of products: S, and O for each of two slices of P.
     let apart = products.windows(2).filter(|pair| pair[1] - pair[0] > GAP).count();
-    if apart >= 3 * groups {
-        wrong.push(format!("has {apart} gaps between products for {} operands", 3 * groups));
+    if apart > 2 {
+        wrong.push(format!("has {apart} gaps between products, not 2"));
     }
     if kernel.local_accesses() > 0 {
         wrong.push(format!("accesses local memory {} times", kernel.local_accesses()));
@@ -40,12 +40,16 @@ pub fn check(kernel: &Kernel) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// A d64 kernel with so many products in a row, and `gap` other instructions between two runs.
+    /// A d64 kernel: three runs of four products each, with so many instructions before each product of the first.
     fn d64(products: usize, gap: usize, extra: &str) -> Kernel {
+        const PRODUCT: &str = "UTCHMMA tmem[UR7], gdesc[UR34], tmem[UR13], UPT";
         let mut lines: Vec<&str> = NEEDED.into_iter().filter(|&name| name != "UTCHMMA").collect();
-        for run in 0..8 {
-            lines.extend(vec!["UTCHMMA tmem[UR7], gdesc[UR34], tmem[UR13], UPT"; products / 8]);
-            lines.extend(vec!["NOP"; if run < 7 { gap } else { 0 }]);
+        for run in 0..3 {
+            lines.extend(["NOP"; 2 * GAP]);
+            for _ in 0..products {
+                lines.extend(vec!["NOP"; if run == 0 { gap } else { 0 }]);
+                lines.push(PRODUCT);
+            }
         }
         lines.extend([extra, "EXIT"]);
         let code = lines.iter().enumerate().map(|(i, line)| format!("/*{:04x}*/ {line} ;\n", 16 * i));
@@ -56,11 +60,11 @@ mod tests {
     #[test]
     fn a_kernel_is_judged_by_every_rule() {
         let check = |kernel: &Kernel| check(kernel).expect("a known name").join("; ");
-        assert_eq!(check(&d64(24, 5, "NOP")), "");
-        assert!(check(&d64(16, 5, "NOP")).contains("16 products, not 24"));
-        assert!(check(&d64(24, 30, "NOP")).contains("7 gaps"));
-        assert!(check(&d64(24, 5, "LDL R4, [R1]")).contains("local memory 1 times"));
-        let mut other = d64(24, 5, "NOP");
+        assert_eq!(check(&d64(4, 5, "NOP")), "");
+        assert!(check(&d64(3, 5, "NOP")).contains("9 products, not 12"));
+        assert!(check(&d64(4, 30, "NOP")).contains("5 gaps"));
+        assert!(check(&d64(4, 5, "LDL R4, [R1]")).contains("local memory 1 times"));
+        let mut other = d64(4, 5, "NOP");
         other.code.retain(|i| !i.is("STTM"));
         assert_eq!(check(&other), "has no STTM");
         other.name = "jfa_sm100_forward_bf8_d64".into();
