@@ -1,6 +1,7 @@
 //! Checks of the machine code of the kernels: what the compiler decides silently, and what costs most when it changes.
 
 mod blackwell;
+mod blackwell_backward;
 mod listing;
 
 use std::fs;
@@ -49,6 +50,9 @@ pub fn check(context: &Context) -> Result<Option<Summary>> {
         } else if kernel.name.starts_with("jfa_sm100_forward_") {
             println!("{:<36} {:>9}", kernel.name, kernel.registers());
             blackwell::check(kernel)
+        } else if kernel.name.starts_with("jfa_sm100_backward_") {
+            println!("{:<36} {:>9}", kernel.name, kernel.registers());
+            blackwell_backward::check(kernel)
         } else {
             continue;
         };

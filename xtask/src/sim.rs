@@ -124,6 +124,8 @@ impl Tables {
         command.args(["--random", &shape.random.to_string()]);
         command.env("LD_LIBRARY_PATH", &self.driver).env("CUDASIM_SEED", shape.seed.to_string());
         command.env("CUDASIM_DEVICE", shape.device).env("CUDASIM_SMS", shape.multiprocessors.to_string());
+        // The Blackwell backward has pairs of CTAs and single ones: every other interleaving tries pairs.
+        command.env("JFA_SM100_PAIRS", (shape.seed % 2).to_string());
         command
     }
 
