@@ -59,22 +59,23 @@ pub fn verify(target: Target, path: &Path) -> Result<bool, String> {
     Ok(failed == 0 && recording.records.len() == problems.len())
 }
 
-/// One forward, compared with float64.
+/// One forward of packed queries, compared with float64.
 fn run(target: Target, problem: &Problem) -> Result<Record, String> {
-    let case = &problem.case;
-    let inputs = problem.inputs(&Geometry::new(case));
+    let inputs = problem.inputs(&Geometry::new(&problem.case));
+    let hash = hash(problem.case.dtype, &inputs);
+    let (case, inputs) = &problem.packed(&inputs);
     let mut session = Session::new(target, case)?;
-    session.upload(&inputs)?;
+    session.upload(inputs)?;
     let api = target.api;
     api.expect("jfa_plan_update", session.update())?;
     api.expect("jfa_plan_check", session.check())?;
     api.expect("jfa_forward", session.forward(true))?;
     let results = session.results()?;
     let mut report = Report::default();
-    compare(case, &reference::compute(case, &session.geometry, &inputs), &results, &mut report);
+    compare(case, &reference::compute(case, &session.geometry, inputs), &results, &mut report);
     session.violations()?.into_iter().for_each(|text| report.fail(text));
     match report.failures.is_empty() {
-        true => Ok(Record { path: case.path(), inputs: hash(case.dtype, &inputs), o: results.o, lse: results.lse }),
+        true => Ok(Record { path: case.path(), inputs: hash, o: results.o, lse: results.lse }),
         false => Err(format!("{}: {}", case.path(), report.failures.join("; "))),
     }
 }

@@ -101,6 +101,17 @@ impl Problem {
         inputs
     }
 
+    /// The same batch with packed queries, for which Hopper has one kernel whatever their number: those that all
+    /// sequences share are given to each.
+    pub fn packed(&self, inputs: &Inputs) -> (Case, Inputs) {
+        let (mut case, mut inputs) = (self.case.clone(), inputs.clone());
+        if let Some(queries) = case.broadcast.take() {
+            case.lengths.iter_mut().for_each(|length| length.0 = queries);
+            inputs.q = inputs.q.repeat(case.lengths.len());
+        }
+        (case, inputs)
+    }
+
     /// Each query looks at one column of K, which holds the exponents of its keys times a factor of the column. In some
     /// columns of V the large terms of its output cancel, so that the last bits of the sums show.
     fn powers(&self, b: usize, s: &Sequence, rng: &mut Rng, inputs: &mut Inputs) {
