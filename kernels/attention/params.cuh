@@ -126,6 +126,7 @@ struct ForwardParams {
   int32_t broadcast_q;      // 1: Q does not depend on the sequence
   int32_t lse_begin_scale;  // rows of LSE before a sequence, per row of O before it: 1 packed, heads_q broadcast
   int32_t ragged_end;       // row coordinate at which every sequence ends in the tensor maps
+  int32_t pack_shift;       // log2 of the query heads whose rows share a tile
   int64_t lse_head_stride;  // total_o packed, seqlen_q broadcast
   int64_t o_row_stride;     // elements
   int64_t o_head_stride;    // elements

@@ -17,9 +17,9 @@ struct alignas(16) ForwardTile {
   int32_t begin_key;  // first of the keys
   int32_t row;        // first query
   // Read together when it is stored.
-  int32_t rows;   // queries from `row` to the end of the sequence
+  int32_t rows;   // rows of the tile that are queries, and those behind it to the end of the sequence
   int32_t q_row;  // ragged coordinates of the first query, also of O
-  int32_t head;   // query head
+  int32_t head;   // query head; in packs of heads, if they share tiles
   int32_t o_end;
   int32_t diagonal;  // key on the diagonal of query 0
   int32_t kv_head;
@@ -30,7 +30,8 @@ struct alignas(16) ForwardTile {
 };
 static_assert(sizeof(ForwardTile) == 64);
 
-// Tile `index` of the sorted list; block innermost, then head.
+// Tile `index` of the sorted list; block innermost, then head. kPack: query heads share tiles.
+template <bool kPack = false>
 __device__ __forceinline__ ForwardTile forward_tile(const ForwardParams& p, uint32_t index, int block_m) {
   const ForwardSchedule& s = p.schedule;
   const uint32_t width = s.heads * s.blocks_per_entry;
@@ -40,9 +41,11 @@ __device__ __forceinline__ ForwardTile forward_tile(const ForwardParams& p, uint
   const int32_t len_q = seq.len_q, len_kv = seq.len_kv;
   ForwardTile t;
   t.head = inner / s.blocks_per_entry;
-  t.kv_head = t.head / p.group;
+  const int shift = kPack ? p.pack_shift : 0;
+  block_m >>= shift;
+  t.kv_head = (t.head << shift) / p.group;
   t.row = (entry.block + inner % s.blocks_per_entry) * block_m;
-  t.rows = len_q - t.row;
+  t.rows = (len_q - t.row) << shift;
   t.diagonal = p.mask.diagonal(len_q, len_kv);
   t.begin_key = p.mask.begin_key(t.row, t.diagonal);
   t.keys = p.mask.end_key(min(t.row + block_m, len_q) - 1, t.diagonal, len_kv) - t.begin_key;
@@ -51,7 +54,7 @@ __device__ __forceinline__ ForwardTile forward_tile(const ForwardParams& p, uint
   t.q_row = p.ragged_end - len_q + t.row;
   t.q_end = static_cast<int32_t>(seq.begin_q) + len_q;
   t.o_end = static_cast<int32_t>(seq.begin_o) + len_q;
-  const int64_t lse = seq.begin_o * p.lse_begin_scale + t.head * p.lse_head_stride + t.row;
+  const int64_t lse = seq.begin_o * p.lse_begin_scale + (t.head << shift) * p.lse_head_stride + t.row;
   t.lse = p.lse == nullptr ? nullptr : p.lse + lse;
   return t;
 }

@@ -9,6 +9,7 @@ use super::{Plan, ragged_end};
 use crate::error::Result;
 use crate::plan::{self, Extent};
 use crate::problem::{Dtype, Problem};
+use crate::schedule;
 use crate::workspace::Carver;
 
 /// A forward kernel and its tile.
@@ -16,7 +17,7 @@ use crate::workspace::Carver;
 pub(super) struct Forward {
     pub kernel: Kernel,
     pub name: String,
-    /// Queries of a tile.
+    /// Rows of a tile: queries, or queries of several heads.
     pub block_m: i64,
     /// Keys of a block.
     pub block_n: i64,
@@ -26,6 +27,21 @@ pub(super) struct Forward {
     pub box_o: u32,
     /// Whether the kernel takes parts of the list at run time.
     pub takes_parts: bool,
+    /// CTAs that share a multiprocessor.
+    pub ctas: u32,
+    /// Query heads of a key head whose rows share tiles.
+    pub pack: u32,
+}
+
+impl Forward {
+    /// Packs of query heads, and blocks of their rows in an entry of the list.
+    pub(super) fn tile_shape(&self, problem: &Problem) -> (u32, u32) {
+        let blocks = match self.pack {
+            1 => schedule::blocks_per_entry(problem, self.block_m),
+            pack => schedule::blocks(problem.limits.seqlen_q * i64::from(pack), self.block_m) as u32,
+        };
+        (problem.heads_q as u32 / self.pack, blocks)
+    }
 }
 
 /// What the names of a problem's forward kernels end with, from the element type on, and that of their unit.
@@ -63,21 +79,27 @@ impl Plan {
         }
         self.gpu.check_pointer("lse", args.lse.cast())?;
         let ragged_end = ragged_end(problem);
+        let shape = |rows, heads| Shape { rows, heads, head_dim: problem.head_dim, ragged_end };
         let map = |tensor, rows, heads, box_rows| {
-            let shape = Shape { rows, heads, head_dim: problem.head_dim, ragged_end };
-            TensorMap::jagged(problem.dtype, tensor, &shape, box_rows, Columns::All)
+            TensorMap::jagged(problem.dtype, tensor, &shape(rows, heads), box_rows, Columns::All)
         };
         let block_n = self.forward.block_n as u32;
         // Without rows of K there is no tile, and any valid map will do.
         let (k, v) = if extent.total_kv == 0 { (&args.o, &args.o) } else { (&args.k, &args.v) };
+        // Boxes of Q and O hold queries, or queries and the heads that share a tile with them.
+        let map_q = |tensor, rows, box_rows: u32| match self.forward.pack {
+            1 => map(tensor, rows, problem.heads_q, box_rows),
+            pack => TensorMap::packed(problem.dtype, tensor, &shape(rows, problem.heads_q), box_rows / pack, pack),
+        };
+        let (heads, blocks_per_entry) = self.forward.tile_shape(problem);
         let maps = [
-            map(&args.q, extent.total_q, problem.heads_q, self.forward.box_q)?,
+            map_q(&args.q, extent.total_q, self.forward.box_q)?,
             map(k, extent.total_kv, problem.heads_kv, block_n)?,
             map(v, extent.total_kv, problem.heads_kv, block_n)?,
-            map(&args.o, extent.total_o, problem.heads_q, self.forward.box_o)?,
+            map_q(&args.o, extent.total_o, self.forward.box_o)?,
         ];
         let params = ForwardParams {
-            schedule: self.forward_schedule(problem),
+            schedule: ForwardSchedule { heads, blocks_per_entry, ..self.forward_schedule(problem) },
             mask: Mask::new(problem),
             scale: problem.scale,
             scale_log2: problem.scale.abs() * std::f32::consts::LOG2_E,
@@ -87,6 +109,7 @@ impl Plan {
             broadcast_q: problem.broadcast_q.into(),
             lse_begin_scale: if problem.broadcast_q { problem.heads_q } else { 1 },
             ragged_end: ragged_end as i32,
+            pack_shift: self.forward.pack.trailing_zeros() as i32,
             lse_head_stride: if problem.broadcast_q { problem.limits.seqlen_q } else { extent.total_o },
             o_row_stride: args.o.row_stride,
             o_head_stride: args.o.head_stride,

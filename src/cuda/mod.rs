@@ -71,11 +71,12 @@ impl Plan {
         let limits = &problem.limits;
         let blocks_per_entry = schedule::blocks_per_entry(problem, forward.block_m);
         let most_entries = forward_entries_at_most(problem, forward.block_m, blocks_per_entry);
-        let width = blocks_per_entry * problem.heads_q as u32;
+        let (packs, blocks) = forward.tile_shape(problem);
+        let width = packs * blocks;
         let deal = if forward.takes_parts {
             Deal::with_parts(width, problem.broadcast_q, multiprocessors, most_entries as u64 * u64::from(width))
         } else {
-            Deal::new(width, problem.broadcast_q, multiprocessors)
+            Deal::new(width, problem.broadcast_q, multiprocessors * forward.ctas)
         };
         let entries = |count: i64| Buffer::new(gpu, count as usize * size_of::<Entry>());
         let key_blocks = backward.entries_at_most(limits.total_kv, limits.batch);
@@ -182,8 +183,8 @@ impl Plan {
         let _guard = self.gpu.enter()?;
         let sequences = self.sequences.read::<Sequence>(extent.batch as usize)?;
         let sequences: Vec<crate::problem::Sequence> = sequences.iter().map(|&s| s.into()).collect();
-        let workers = self.multiprocessors;
-        let forward =
+        let workers = self.multiprocessors * self.forward.ctas;
+        let mut forward =
             schedule::ForwardSchedule::new(problem, &sequences, self.forward.block_m, workers).dealt(self.deal);
         let sm90::Backward { block_n, workers, cluster, deal, .. } = self.backward;
         let backward = schedule::BackwardSchedule::new(problem, &sequences, block_n, workers, cluster).dealt(deal);
@@ -192,6 +193,9 @@ impl Plan {
         same_list("forward", &self.forward_entries, state.forward_entries + state.keyless_entries, &queries)?;
         same_list("backward", &self.backward_entries, state.backward_entries, &backward.entries)?;
         same_list("unseen keys", &self.unseen_entries, state.unseen_entries, &backward.unseen)?;
+        // Heads that share tiles change how entries expand to tiles, not the list.
+        (forward.heads, forward.blocks_per_entry) = self.forward.tile_shape(problem);
+        forward.block_m /= i64::from(self.forward.pack);
         let scheduler = |launch_control| match launch_control {
             true => Scheduler::ClusterLaunchControl,
             false => Scheduler::Static,

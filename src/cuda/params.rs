@@ -122,6 +122,7 @@ pub(super) struct ForwardParams {
     pub broadcast_q: i32,
     pub lse_begin_scale: i32,
     pub ragged_end: i32,
+    pub pack_shift: i32,
     pub lse_head_stride: i64,
     pub o_row_stride: i64,
     pub o_head_stride: i64,

@@ -26,5 +26,7 @@ pub(super) fn forward(gpu: &Gpu, problem: &Problem) -> Result<Forward> {
         box_q: ROWS,
         box_o: ROWS,
         takes_parts: true,
+        ctas: 1,
+        pack: 1,
     })
 }

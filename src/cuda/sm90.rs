@@ -7,8 +7,10 @@ use crate::error::Result;
 use crate::problem::{Dtype, Problem};
 use crate::schedule::{BackwardDeal, blocks};
 
-/// Queries of a forward tile.
+/// Rows of a forward tile: queries, or queries of several heads.
 const FORWARD_BLOCK_M: u32 = 128;
+/// Rows of the boxes in which O is stored: those of a warp.
+const FORWARD_BOX_O: u32 = 16;
 /// Queries of a step of the backward, and of a block of its statistics.
 pub(super) const BACKWARD_BLOCK_M: i64 = 64;
 /// Shared memory of a CTA.
@@ -16,29 +18,57 @@ const SHARED_BYTES: u32 = 227 * 1024;
 /// Threads of a CTA of the kernels before and after the backward.
 const SIDE_THREADS: u32 = 256;
 
+/// How many query heads of a key head share tiles: a power of two, the smallest that leaves the fewest tiles. With many
+/// queries there is next to no padding to save.
+fn packed_heads(problem: &Problem) -> u32 {
+    const LONGEST: i64 = 1024;
+    if problem.limits.seqlen_q > LONGEST {
+        return 1;
+    }
+    // Of as many query heads as the largest pack.
+    let tiles = |pack: &u32| {
+        blocks(problem.limits.seqlen_q * i64::from(*pack), FORWARD_BLOCK_M.into()) * i64::from(FORWARD_BOX_O / pack)
+    };
+    let packs = [1, 2, 4, 8, FORWARD_BOX_O].into_iter().filter(|&pack| (problem.group() as u32).is_multiple_of(pack));
+    packs.min_by_key(tiles).unwrap_or(1)
+}
+
 /// The forward kernel of a problem, loaded.
 pub(super) fn forward(gpu: &Gpu, problem: &Problem) -> Result<Forward> {
     let dim = (problem.head_dim as u32).next_multiple_of(64);
-    let block_n: u32 = if dim <= 128 { 128 } else { 64 };
-    let (slots, q_buffers) = (if dim == 64 { 8 } else { 4 }, if dim <= 192 { 2 } else { 1 });
+    let masked = problem.mask.left.is_some() || problem.mask.right.is_some() || problem.scale < 0.0;
+    let common = problem.broadcast_q && !masked && dim <= 128;
+    let pack = if common { packed_heads(problem) } else { 1 };
+    // Few rows: several CTAs of one consumer warpgroup each share a multiprocessor, on different sequences.
+    let small = common && problem.limits.seqlen_q * i64::from(pack) <= 64;
+    let (ctas, block_m, block_n, slots, q_buffers) = match (small, dim) {
+        (true, 64) => (3, 64, 64, 7, 1),
+        (true, _) => (2, 64, 64, 5, 1),
+        (false, 64) => (1, FORWARD_BLOCK_M, 128, 8, 2),
+        (false, 128) => (1, FORWARD_BLOCK_M, 128, 4, 2),
+        (false, _) => (1, FORWARD_BLOCK_M, 64, 4, if dim == 192 { 2 } else { 1 }),
+    };
     let o_buffers = u32::from(dim <= 128);
     let tiles = 8;
     let (suffix, unit) = forward::suffixes(problem, dim);
-    let name = format!("jfa_sm90_forward_{suffix}");
-    let row_bytes = dim * 2;
-    let shared = (q_buffers + o_buffers) * FORWARD_BLOCK_M * row_bytes
+    let (packs, short) = (if pack > 1 { "_pack" } else { "" }, if small { "_m64" } else { "" });
+    let name = format!("jfa_sm90_forward_{suffix}{packs}{short}");
+    let (threads, row_bytes) = (128 + 2 * block_m, dim * 2);
+    let shared = (q_buffers + o_buffers) * block_m * row_bytes
         + slots * block_n * row_bytes
         + tiles * 64
         + 8 * 2 * (slots + tiles + q_buffers);
-    let kernel = Kernel::load(gpu, &format!("sm90_forward_{unit}"), &name, 384, shared)?;
+    let kernel = Kernel::load(gpu, &format!("sm90_forward_{unit}"), &name, threads, shared)?;
     Ok(Forward {
         kernel,
         name,
-        block_m: FORWARD_BLOCK_M.into(),
+        block_m: block_m.into(),
         block_n: block_n.into(),
-        box_q: FORWARD_BLOCK_M,
-        box_o: 16,
+        box_q: block_m,
+        box_o: FORWARD_BOX_O,
         takes_parts: false,
+        ctas,
+        pack,
     })
 }
 

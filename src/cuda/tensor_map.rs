@@ -62,16 +62,42 @@ impl TensorMap {
         let &Shape { rows, heads, head_dim, ragged_end } = shape;
         let size = dtype.size() as i64;
         let (row, head) = (tensor.row_stride * size, tensor.head_stride * size);
-        let kind = match dtype {
-            Dtype::Fp16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-            _ => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        };
-        let base = (tensor.data as i64).wrapping_sub(row.wrapping_mul(ragged_end));
         let (width, panels) = if head_dim % PANEL == 0 { (PANEL, head_dim / PANEL) } else { (head_dim, 1) };
         let box_panels = if columns == Columns::All { panels } else { 1 };
         let dimensions = [width as u64, ragged_end as u64, panels as u64, heads as u64, rows as u64 + 1];
         let strides = [row as u64, PANEL as u64 * size as u64, head as u64, row as u64];
-        let (boxes, steps) = ([PANEL as u32, box_rows, box_panels as u32, 1, 1], [1; 5]);
+        let boxes = [PANEL as u32, box_rows, box_panels as u32, 1, 1];
+        Self::encode(dtype, tensor, row.wrapping_mul(ragged_end), dimensions, strides, boxes)
+    }
+
+    /// A map whose boxes hold `box_rows` rows of `pack` adjacent heads, heads innermost, one panel of columns: its
+    /// dimensions are (column, head of the pack, row, pack, end).
+    pub(super) fn packed(dtype: Dtype, tensor: &Tensor, shape: &Shape, box_rows: u32, pack: u32) -> Result<Self> {
+        let &Shape { rows, heads, head_dim, ragged_end } = shape;
+        let size = dtype.size() as i64;
+        let (row, head) = (tensor.row_stride * size, tensor.head_stride * size);
+        let packs = heads as u64 / u64::from(pack);
+        let dimensions = [head_dim as u64, pack.into(), ragged_end as u64, packs, rows as u64 + 1];
+        let strides = [head as u64, row as u64, head as u64 * u64::from(pack), row as u64];
+        let boxes = [PANEL as u32, pack, box_rows, 1, 1];
+        Self::encode(dtype, tensor, row.wrapping_mul(ragged_end), dimensions, strides, boxes)
+    }
+
+    /// A map whose base lies `ahead` bytes ahead of the tensor.
+    fn encode(
+        dtype: Dtype,
+        tensor: &Tensor,
+        ahead: i64,
+        dimensions: [u64; 5],
+        strides: [u64; 4],
+        boxes: [u32; 5],
+    ) -> Result<Self> {
+        let kind = match dtype {
+            Dtype::Fp16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+            _ => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        };
+        let base = (tensor.data as i64).wrapping_sub(ahead);
+        let steps = [1; 5];
         let mut map = MaybeUninit::<sys::CUtensorMap>::uninit();
         // SAFETY: all arrays have the rank that is named, and the driver initialises the map if it succeeds.
         unsafe {

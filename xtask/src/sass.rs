@@ -103,9 +103,10 @@ struct Expected {
 impl Expected {
     fn of(kernel: &str) -> Option<Self> {
         let words: Vec<&str> = kernel.strip_prefix("jfa_sm90_forward_")?.split('_').collect();
-        let (dtype, dim, masked) = match words[..] {
-            [dtype, dim] => (dtype, dim, false),
-            [dtype, dim, "mask"] => (dtype, dim, true),
+        let (dtype, dim, masked, small) = match words[..] {
+            [dtype, dim] | [dtype, dim, "pack"] => (dtype, dim, false, false),
+            [dtype, dim, "mask"] => (dtype, dim, true, false),
+            [dtype, dim, "m64"] | [dtype, dim, "pack", "m64"] => (dtype, dim, false, true),
             _ => return None,
         };
         let operands = match dtype {
@@ -117,7 +118,7 @@ impl Expected {
         Some(Expected {
             operands,
             head_dim,
-            blocks: if head_dim <= 128 { vec![128, 64] } else { vec![64] },
+            blocks: if head_dim <= 128 && !small { vec![128, 64] } else { vec![64] },
             output_columns: if head_dim % 128 == 0 { 128 } else { 64 },
             tuned: !masked && head_dim <= 128,
         })
@@ -226,6 +227,11 @@ mod tests {
             Expected::of("jfa_sm90_forward_bf16_d128").map(|e| (e.blocks, e.tuned)),
             Some((vec![128, 64], true))
         );
+        assert_eq!(
+            Expected::of("jfa_sm90_forward_bf16_d64_pack_m64").map(|e| (e.blocks, e.tuned)),
+            Some((vec![64], true))
+        );
+        assert_eq!(Expected::of("jfa_sm90_forward_bf16_d64_m64_pack"), None);
         assert_eq!(Expected::of("jfa_sm90_forward_bf8_d128"), None);
         assert_eq!(Expected::of("jfa_sm90_backward_bf16_d128"), None);
     }

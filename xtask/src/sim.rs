@@ -39,7 +39,7 @@ fn own_kernels(device: &str) -> &'static str {
 
 /// Small cases that together run every kernel: each head dimension of its own code, with and without a mask, with keys
 /// and with queries that stay in place.
-const SOAK: [&str; 13] = [
+const SOAK: [&str; 17] = [
     "numeric/every-d64",
     "numeric/every-d128",
     "numeric/every-d192",
@@ -51,6 +51,10 @@ const SOAK: [&str; 13] = [
     "numeric/masks-d64-full",
     "numeric/masks-d128-full",
     "numeric/broadcast-d96-h2.2-full",
+    "numeric/group-d64-h4.1-q16",
+    "numeric/group-d64-h4.2-q64",
+    "numeric/group-d128-h8.1-q1",
+    "numeric/group-d128-h8.2-q17",
     "lengths/broadcast-one-key",
     "combine/two-from",
 ];

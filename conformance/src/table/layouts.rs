@@ -59,19 +59,25 @@ pub fn cases(dtype: Dtype) -> Vec<Case> {
     cases.push(case("stray-stride-of-one-query", &|c| {
         (c.lengths, c.layout.stray_strides, c.layout.tail) = (vec![(1, 70)], true, (0, 0));
     }));
+    cases.push(case("stray-stride-of-one-broadcast-query", &|c| {
+        (c.broadcast, c.lengths, c.layout.stray_strides, c.layout.tail) = (Some(1), vec![(0, 70)], true, (0, 0));
+    }));
     for name in ["plain", "fused-kv", "heads-first", "padded", "slots", "leading"] {
         let keys: Vec<(usize, usize)> = ragged.iter().map(|&(_, keys)| (0, keys)).collect();
-        cases.push(case(&format!("broadcast-{name}"), &|c| {
-            (c.broadcast, c.lengths) = (Some(67), keys.clone());
-            match name {
-                "fused-kv" => c.layout.fused_kv = true,
-                "heads-first" => c.layout.heads_first = true,
-                "padded" => c.layout.padding = 40,
-                "slots" => c.layout.slack = Slack::UpTo(21),
-                "leading" => (c.layout.lead, c.grad_q_fp32) = ((0, 19), true),
-                _ => {}
-            }
-        }));
+        // Queries of both heads of a group fill a tile on their own, or share one.
+        for (kind, queries) in [("broadcast", 67), ("short-broadcast", 30)] {
+            cases.push(case(&format!("{kind}-{name}"), &|c| {
+                (c.broadcast, c.lengths) = (Some(queries), keys.clone());
+                match name {
+                    "fused-kv" => c.layout.fused_kv = true,
+                    "heads-first" => c.layout.heads_first = true,
+                    "padded" => c.layout.padding = 40,
+                    "slots" => c.layout.slack = Slack::UpTo(21),
+                    "leading" => (c.layout.lead, c.grad_q_fp32) = ((0, 19), true),
+                    _ => {}
+                }
+            }));
+        }
     }
     cases
 }

@@ -23,6 +23,20 @@ const MASKS: [Mask; 11] = [
     Mask::window(129, 64, true),
 ];
 
+/// Broadcast queries, their heads and key heads, and the head dimension.
+const GROUPS: [(usize, (usize, usize), usize); 10] = [
+    (1, (8, 1), 128),
+    (1, (32, 2), 64),
+    (3, (7, 1), 128),
+    (16, (4, 1), 64),
+    (17, (6, 1), 40),
+    (17, (8, 2), 128),
+    (33, (16, 1), 64),
+    (64, (4, 2), 64),
+    (64, (12, 1), 128),
+    (100, (8, 1), 72),
+];
+
 /// The grid for some types.
 pub fn cases(dtypes: &[Dtype]) -> Vec<Case> {
     let mut cases = Vec::new();
@@ -44,6 +58,14 @@ pub fn cases(dtypes: &[Dtype]) -> Vec<Case> {
                 case.name = format!("masks-d{head_dim}-{}", mask.name());
                 cases.push(case);
             }
+        }
+        // Few queries of several heads may share a tile, in packs or not, in one block of rows or more.
+        for (queries, (heads_q, heads_kv), head_dim) in GROUPS {
+            let name = format!("group-d{head_dim}-h{heads_q}.{heads_kv}-q{queries}");
+            let mut case = Case::new("numeric", name, dtype, &[(0, 65), (0, 0), (0, 300), (0, 1), (0, 129)]);
+            (case.heads_q, case.heads_kv, case.head_dim) = (heads_q, heads_kv, head_dim);
+            case.broadcast = Some(queries);
+            cases.push(case);
         }
         cases.extend((8..=256).step_by(8).map(|head_dim| {
             let mut case = Case::new("numeric", format!("every-d{head_dim}"), dtype, &[(5, 9), (17, 33), (70, 12)]);

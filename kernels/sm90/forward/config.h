@@ -10,22 +10,26 @@
 namespace jfa::sm90 {
 
 // T: element type. kDim: head dimension in shared memory, a multiple of 64. kMask: windows, causal, negative scale.
-template <typename T_, int kDim_, bool kMask_>
+// kWarpgroups: consumers, 64 rows each. With one, several CTAs share a multiprocessor.
+// kPack: the rows of a tile are (query, head) for several query heads of a key head, heads innermost.
+template <typename T_, int kDim_, bool kMask_, int kWarpgroups_ = 2, bool kPack_ = false>
 struct ForwardConfig {
   using T = T_;
   static constexpr int kDim = kDim_;
   static constexpr bool kMask = kMask_;
-  static constexpr int kWarpgroups = 2;                   // consumers, 64 queries each
-  static constexpr int kBlockM = 64 * kWarpgroups;        // queries of a tile
-  static constexpr int kBlockN = kDim <= 128 ? 128 : 64;  // keys of a block
-  static constexpr int kTailN = 64;                       // keys of a short last block
-  static constexpr int kPanels = kDim / 64;               // columns of 64 elements, one swizzle atom wide
-  static constexpr int kSlots = kDim == 64 ? 8 : 4;       // ring of K and V blocks
-  static constexpr int kQBuffers = kDim <= 192 ? 2 : 1;
+  static constexpr bool kPack = kPack_;
+  static constexpr int kWarpgroups = kWarpgroups_;
+  static constexpr int kCtas = kWarpgroups == 2 ? 1 : kDim == 64 ? 3 : 2;  // of a multiprocessor
+  static constexpr int kBlockM = 64 * kWarpgroups;                         // rows of a tile
+  static constexpr int kBlockN = kDim <= 128 && kCtas == 1 ? 128 : 64;     // keys of a block
+  static constexpr int kTailN = 64;                                        // keys of a short last block
+  static constexpr int kPanels = kDim / 64;  // columns of 64 elements, one swizzle atom wide
+  static constexpr int kSlots = kCtas == 3 ? 7 : kCtas == 2 ? 5 : kDim == 64 ? 8 : 4;  // ring of K and V blocks
+  static constexpr int kQBuffers = kDim <= 192 && kCtas == 1 ? 2 : 1;
   static constexpr bool kStoreByTma = kDim <= 128;  // O through shared memory, else from registers
   static constexpr int kTiles = 8;                  // ring of tile descriptions
   static constexpr int kProducerRegisters = 24;
-  static constexpr int kConsumerRegisters = 240;
+  static constexpr int kConsumerRegisters = kCtas == 3 ? 136 : kCtas == 2 ? 232 : 240;
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
   // Softmax relative to the maximum of earlier blocks. It keeps S until the end, for which the largest O leaves no
   // room.
@@ -36,6 +40,7 @@ struct ForwardConfig {
   // of P might not fit its type; below, the values that count would be too near to the smallest of it.
   static constexpr float kLargestSum = std::is_same_v<T, __nv_bfloat16> ? 0x1p64f : 0x1p14f;
   static constexpr float kSmallestSum = std::is_same_v<T, __nv_bfloat16> ? 0x1p-32f : 0x1p-4f;
+  static_assert(!kPack || (kStoreByTma && !kMask), "packed heads go through tensor maps, without masks");
 
   static constexpr int kPanelQ = kBlockM * 128;  // bytes of one panel of Q
   static constexpr int kPanelO = 16 * 128;       // of one warp
@@ -48,7 +53,7 @@ struct ForwardConfig {
   static constexpr int kOffsetBarriers = kOffsetTiles + kTiles * 64;
   static constexpr int kBarriers = 2 * (kSlots + kTiles + kQBuffers);
   static constexpr int kSharedBytes = kOffsetBarriers + 8 * kBarriers;
-  static_assert(kSharedBytes <= 227 * 1024, "shared memory of a Hopper CTA");
+  static_assert(kSharedBytes <= 228 * 1024 / kCtas - 1024, "shared memory of a Hopper CTA");
 };
 
 }  // namespace jfa::sm90

@@ -255,6 +255,12 @@ struct Consumer {
     float inverse0, inverse1;
   };
 
+  // Where the LSE of a row of a tile lies.
+  JFA_INLINE int64_t lse_offset(int row) const {
+    if constexpr (!C::kPack) return row;
+    return (row & ((1 << p.pack_shift) - 1)) * p.lse_head_stride + (row >> p.pack_shift);
+  }
+
   // Ends tile `index` of the list but for O: stores LSE, and reads its description for the last time. It has the time
   // while the next scores are computed.
   JFA_INLINE Target finish(uint32_t index) const {
@@ -274,8 +280,9 @@ struct Consumer {
     const int row = warpgroup * 64 + warp * 16 + lane / 4;
     // A row that has seen no key: -inf + log2(0).
     constexpr float kLn2 = 0.693147180559945f;
-    ptx::store_global_if(writes & (row < a.x), lse + row, fmaf(max0, p.scale_log2, ptx::lg2(l0)) * kLn2);
-    ptx::store_global_if(writes & (row + 8 < a.x), lse + row + 8, fmaf(max1, p.scale_log2, ptx::lg2(l1)) * kLn2);
+    ptx::store_global_if(writes & (row < a.x), lse + lse_offset(row), fmaf(max0, p.scale_log2, ptx::lg2(l0)) * kLn2);
+    ptx::store_global_if(writes & (row + 8 < a.x), lse + lse_offset(row + 8),
+                         fmaf(max1, p.scale_log2, ptx::lg2(l1)) * kLn2);
     const bool none0 = C::kMask && l0 == 0, none1 = C::kMask && l1 == 0;
     return {a.x, a.y, a.z, a.w, none0 ? 0 : ptx::rcp(l0), none1 ? 0 : ptx::rcp(l1)};
   }
@@ -302,8 +309,10 @@ struct Consumer {
       __syncwarp();
       if (lane == 0 && first < t.rows) {
 #pragma unroll 1
-        for (int box = 0; box < p.panel_boxes; ++box) {
-          ptx::tma_store(map_o, buffer + box * C::kPanelO, box * 64, t.q_row + first, 0, t.head, t.o_end);
+        for (int box = 0; box < (C::kPack ? C::kPanels : p.panel_boxes); ++box) {
+          const int row = t.q_row + (C::kPack ? first >> p.pack_shift : first);
+          ptx::tma_store(map_o, buffer + box * C::kPanelO, box * 64, C::kPack ? 0 : row, C::kPack ? row : 0, t.head,
+                         t.o_end);
         }
         ptx::bulk_commit_group();
       }

@@ -48,10 +48,11 @@ __device__ __forceinline__ void forward(const CUtensorMap& map_q, const CUtensor
 }  // namespace jfa::sm90
 
 // Instantiates one kernel with a C name.
-#define JFA_SM90_FORWARD(name, type, dim, mask)                                                        \
-  extern "C" __global__ void __launch_bounds__(jfa::sm90::ForwardConfig<type, dim, mask>::kThreads, 1) \
-      name(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,       \
-           const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_o,       \
-           const __grid_constant__ jfa::ForwardParams params) {                                        \
-    jfa::sm90::forward<jfa::sm90::ForwardConfig<type, dim, mask>>(map_q, map_k, map_v, map_o, params); \
+#define JFA_SM90_FORWARD(name, type, dim, ...)                                                                \
+  extern "C" __global__ void __launch_bounds__(jfa::sm90::ForwardConfig<type, dim, __VA_ARGS__>::kThreads,    \
+                                               jfa::sm90::ForwardConfig<type, dim, __VA_ARGS__>::kCtas)       \
+      name(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,              \
+           const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_o,              \
+           const __grid_constant__ jfa::ForwardParams params) {                                               \
+    jfa::sm90::forward<jfa::sm90::ForwardConfig<type, dim, __VA_ARGS__>>(map_q, map_k, map_v, map_o, params); \
   }

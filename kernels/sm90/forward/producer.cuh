@@ -41,7 +41,7 @@ __device__ void list_tiles(const ForwardParams& p, ForwardShared<C> shared, Forw
     ring.advance();
   };
   walk_forward_tiles(p.schedule, [&](uint32_t index) {
-    ForwardTile tile = forward_tile(p, index, C::kBlockM);
+    ForwardTile tile = forward_tile<C::kPack>(p, index, C::kBlockM);
     tile.new_q = !p.broadcast_q || tile.head != head || tile.row != row;
     head = tile.head;
     row = tile.row;
@@ -76,9 +76,9 @@ __device__ void load(const ForwardParams& p, const CUtensorMap& map_q, const CUt
     if (tile.new_q) {
       ptx::mbarrier_wait(shared.q_empty(q.index), q.phase ^ 1);
       ptx::mbarrier_arrive_expect_tx(shared.q_full(q.index), C::kBytesQ);
-      for (int box = 0; box < p.panel_boxes; ++box) {
-        ptx::tma_load(shared.q(q.index) + box * C::kPanelQ, map_q, shared.q_full(q.index), box * 64, tile.q_row, 0,
-                      tile.head, tile.q_end);
+      for (int box = 0; box < (C::kPack ? C::kPanels : p.panel_boxes); ++box) {
+        ptx::tma_load(shared.q(q.index) + box * C::kPanelQ, map_q, shared.q_full(q.index), box * 64,
+                      C::kPack ? 0 : tile.q_row, C::kPack ? tile.q_row : 0, tile.head, tile.q_end);
       }
       q.advance();
     }
@@ -102,7 +102,7 @@ __device__ void fill_keyless(const ForwardParams& p, uint32_t worker, uint32_t w
   const uint32_t width = s.heads * s.blocks_per_entry;
   const uint32_t begin = s.state->forward_entries * width, end = begin + s.state->keyless_entries * width;
   for (uint32_t index = begin + worker; index < end; index += workers) {
-    fill_keyless_tile<typename C::T>(p, index, C::kBlockM, lane);
+    fill_keyless_tile<typename C::T, C::kPack>(p, index, C::kBlockM, lane);
   }
 }
 
