@@ -175,6 +175,8 @@ struct BackwardParams {
   int32_t grad_q_blocks;    // blocks of dQ of a head in one partial sum
   int32_t parts;            // partial sums of dQ
   int32_t seqlen_q;         // of broadcast Q
+  uint32_t batch;           // sequences
+  uint32_t padding;
   int64_t lse_head_stride;  // total_o packed, seqlen_q broadcast
   int64_t zero_floats;      // of `sums` and `turns`, from the start of `sums`, to be zeroed first
   const float* lse;         // [heads_q, total_o], broadcast [batch, heads_q, seqlen_q]

@@ -3,6 +3,7 @@
 
 #include "attention/tiles.cuh"
 #include "ptx/sync.cuh"
+#include "ptx/warp.cuh"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -55,50 +56,63 @@ __device__ __forceinline__ float dot8(uint4 a, uint4 b) {
   return sum;
 }
 
-// For every query: its LSE in base 2, and delta = sum of O dO over the columns. kLanes threads read a row together.
+// For every query: its LSE in base 2, and delta = sum of O dO over the columns. kLanes threads read a row of one head
+// together. A CTA takes 64 rows that follow each other in memory, heads innermost: a part of a block of 64 queries.
 template <typename T, int kLanes>
 __device__ __forceinline__ void prepare_backward(const BackwardParams& p) {
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
+  constexpr int kRows = kSideThreads / kLanes, kPasses = kStatRows / kRows;
+  const uint32_t heads = p.forward.heads, lane = threadIdx.x % kLanes;
+  auto prepare = [&](uint32_t part, int32_t block, int64_t begin_o, int32_t len_q, uint32_t batch) {
+    uint4 x[kPasses], y[kPasses];
+    float lse[kPasses];
+    auto visit = [&](auto each) {
+#pragma unroll
+      for (int pass = 0; pass < kPasses; ++pass) {
+        const uint32_t line = part * kStatRows + pass * kRows + threadIdx.x / kLanes;
+        each(pass, static_cast<int32_t>(line / heads), line % heads);
+      }
+    };
+    visit([&](int pass, int32_t row, uint32_t head) {
+      x[pass] = y[pass] = make_uint4(0, 0, 0, 0);
+      lse[pass] = -INFINITY;
+      const int32_t query = block * kStatRows + row;
+      if (query >= len_q || lane * 8 >= p.head_dim) return;
+      auto at = [&](const Tensor& t) {
+        return static_cast<const T*>(t.data) + (begin_o + query) * t.row_stride + head * t.head_stride + lane * 8;
+      };
+      x[pass] = ptx::load_global_once(at(p.o));
+      y[pass] = ptx::load_global_once(at(p.grad_o));
+      if (lane == 0) lse[pass] = p.lse[begin_o * p.lse_begin_scale + head * p.lse_head_stride + query];
+    });
+    visit([&](int pass, int32_t row, uint32_t head) {
+      float delta = dot8<T>(x[pass], y[pass]);
+#pragma unroll
+      for (int distance = kLanes / 2; distance > 0; distance /= 2) delta += __shfl_xor_sync(~0u, delta, distance);
+      if (lane != 0) return;
+      const int64_t at = static_cast<int64_t>(head) * p.stat_blocks + stat_block(begin_o, batch) + block;
+      float* stats = p.stats + at * 2 * kStatRows + row;
+      stats[0] = lse[pass] == -INFINITY ? INFINITY : lse[pass] * 1.4426950408889634f;
+      stats[kStatRows] = lse[pass] == -INFINITY ? 0 : delta;
+    });
+  };
+  if (p.broadcast_q) {
+    const uint32_t each = heads * p.grad_q_blocks;
+    for (uint32_t index = blockIdx.x; index < p.batch * each; index += gridDim.x) {
+      const uint32_t batch = index / each;
+      prepare(index % heads, index % each / heads, static_cast<int64_t>(batch) * p.seqlen_q, p.seqlen_q, batch);
+    }
+  } else {
+    for_each_query_block(p, [&](uint32_t part, int32_t block, const Sequence& seq, uint32_t batch) {
+      prepare(part, block, seq.begin_o, seq.len_q, batch);
+    });
+  }
+  // Last, so that zeros are still in L2 when sums are added to them.
   const int64_t zeros = p.zero_floats / 4, threads = static_cast<int64_t>(gridDim.x) * kSideThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kSideThreads + threadIdx.x; i < zeros; i += threads) {
     reinterpret_cast<float4*>(p.sums)[i] = make_float4(0, 0, 0, 0);
   }
-  constexpr int kRows = kSideThreads / kLanes;  // rows of one pass
-  const int lane = threadIdx.x % kLanes;
-  for_each_query_block(p, [&](uint32_t head, int32_t block, const Sequence& seq, uint32_t batch) {
-    auto rows_of = [&](const Tensor& t) {
-      const int64_t first = (seq.begin_o + block * kStatRows) * t.row_stride + head * t.head_stride;
-      return static_cast<const T*>(t.data) + first + lane * 8;
-    };
-    const T *o = rows_of(p.o), *grad_o = rows_of(p.grad_o);
-    const int rows = min(seq.len_q - block * kStatRows, kStatRows);
-    uint4 x[kStatRows / kRows], y[kStatRows / kRows];
-#pragma unroll
-    for (int pass = 0; pass < kStatRows / kRows; ++pass) {
-      const int row = pass * kRows + threadIdx.x / kLanes;
-      x[pass] = y[pass] = make_uint4(0, 0, 0, 0);
-      if (row < rows && lane * 8 < p.head_dim) {
-        x[pass] = *reinterpret_cast<const uint4*>(o + row * p.o.row_stride);
-        y[pass] = *reinterpret_cast<const uint4*>(grad_o + row * p.grad_o.row_stride);
-      }
-    }
-    const int64_t at = static_cast<int64_t>(head) * p.stat_blocks + stat_block(seq.begin_o, batch) + block;
-    float* stats = p.stats + at * 2 * kStatRows;
-    const float* lse = p.lse + seq.begin_o * p.lse_begin_scale + head * p.lse_head_stride + block * kStatRows;
-#pragma unroll
-    for (int pass = 0; pass < kStatRows / kRows; ++pass) {
-      const int row = pass * kRows + threadIdx.x / kLanes;
-      float delta = dot8<T>(x[pass], y[pass]);
-#pragma unroll
-      for (int distance = kLanes / 2; distance > 0; distance /= 2) delta += __shfl_xor_sync(~0u, delta, distance);
-      if (lane == 0) {
-        const float value = row < rows ? lse[row] : -INFINITY;
-        stats[row] = value == -INFINITY ? INFINITY : value * 1.4426950408889634f;
-        stats[kStatRows + row] = value == -INFINITY ? 0 : delta;
-      }
-    }
-  });
 }
 
 }  // namespace jfa

@@ -21,13 +21,18 @@ JFA_INLINE T uniform(T value) {
   return __shfl_sync(~0u, value, 0);
 }
 
-// Loads all rows of a block, one box if head_dim is whole panels, else one a panel.
+// Loads all rows of a block, one box if head_dim is whole panels, else one a panel. kOnce: nobody reads them again.
+template <bool kOnce = false>
 __device__ __forceinline__ void load_rows(uint32_t dst, int panel_bytes, const CUtensorMap& map, uint32_t barrier,
                                           int32_t head_dim, int32_t row, int32_t head, int32_t end) {
   const int boxes = head_dim % 64 == 0 ? 1 : (head_dim + 63) / 64;
 #pragma unroll 1
   for (int box = 0; box < boxes; ++box) {
-    ptx::tma_load(dst + box * panel_bytes, map, barrier, box * 64, row, 0, head, end);
+    if constexpr (kOnce) {
+      ptx::tma_load_once(dst + box * panel_bytes, map, barrier, box * 64, row, 0, head, end);
+    } else {
+      ptx::tma_load(dst + box * panel_bytes, map, barrier, box * 64, row, 0, head, end);
+    }
   }
 }
 
@@ -36,13 +41,16 @@ struct GradientRows {
   int32_t row, head, end;  // ragged coordinates
 };
 
-// Stores 64 columns from `panel` on of rows of dK or dV, or adds them to what is there; one thread.
+// Stores 64 columns from `panel` on of rows of dK or dV, or adds them to what is there; one thread. `yield`: they leave
+// L2 to other lines.
 JFA_INLINE void store_box(uint32_t staging, const CUtensorMap& map, int panel, int head_dim, const GradientRows& to,
-                          int add) {
+                          int add, int yield = 0) {
   const bool whole = head_dim % 64 == 0;
   const int c0 = whole ? 0 : panel * 64, c2 = whole ? panel : 0;
   if (add) {
     ptx::tma_add(map, staging, c0, to.row, c2, to.head, to.end);
+  } else if (yield) {
+    ptx::tma_store_once(map, staging, c0, to.row, c2, to.head, to.end);
   } else {
     ptx::tma_store(map, staging, c0, to.row, c2, to.head, to.end);
   }

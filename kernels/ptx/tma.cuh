@@ -24,11 +24,39 @@ __device__ __forceinline__ void tma_load(uint32_t dst, const CUtensorMap& map, u
   }
 }
 
+// The same for rows that are read once: L2 gives them up first (PTX ISA, "createpolicy").
+__device__ __forceinline__ void tma_load_once(uint32_t dst, const CUtensorMap& map, uint32_t barrier, int32_t c0,
+                                              int32_t c1, int32_t c2, int32_t c3, int32_t c4) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%3, %4, %5, %6, %7}], [%2], policy;\n"
+      "}" ::"r"(dst),
+      "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+      : "memory");
+}
+
 // Shared to global memory; elements outside the map are dropped.
 __device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t src, int32_t c0, int32_t c1, int32_t c2,
                                           int32_t c3, int32_t c4) {
   asm volatile(
       "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+      "r"(src), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+      : "memory");
+}
+
+// The same for what this kernel does not touch again: L2 gives it up first.
+__device__ __forceinline__ void tma_store_once(const CUtensorMap& map, uint32_t src, int32_t c0, int32_t c1, int32_t c2,
+                                               int32_t c3, int32_t c4) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group.L2::cache_hint"
+      " [%0, {%2, %3, %4, %5, %6}], [%1], policy;\n"
+      "}" ::"l"(&map),
       "r"(src), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
       : "memory");
 }
@@ -50,11 +78,17 @@ __device__ __forceinline__ void bulk_load(uint32_t dst, const void* src, uint32_
                : "memory");
 }
 
-// Adds `bytes` contiguous bytes of fp32 in shared memory to global memory (PTX ISA, "cp.reduce.async.bulk").
+// Adds `bytes` contiguous bytes of fp32 in shared memory to global memory (PTX ISA, "cp.reduce.async.bulk"). L2 keeps
+// them as long as it can.
 __device__ __forceinline__ void bulk_add_f32(float* dst, uint32_t src, uint32_t bytes) {
-  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(dst), "r"(src),
-               "r"(bytes)
-               : "memory");
+  asm volatile(
+      "{\n"
+      ".reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_last.b64 policy, 1.0;\n"
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.L2::cache_hint.add.f32 [%0], [%1], %2, policy;\n"
+      "}" ::"l"(dst),
+      "r"(src), "r"(bytes)
+      : "memory");
 }
 
 __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {

@@ -154,6 +154,8 @@ impl Plan {
             grad_q_blocks: sizes.grad_q_blocks as i32,
             parts: self.backward.parts as i32,
             seqlen_q: problem.limits.seqlen_q as i32,
+            batch: extent.batch as u32,
+            padding: 0,
             lse_head_stride: if problem.broadcast_q { problem.limits.seqlen_q } else { extent.total_o },
             zero_floats: if zeroed { sizes.sums + sizes.turns } else { 0 },
             lse: args.lse,

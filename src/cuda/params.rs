@@ -178,6 +178,8 @@ pub(super) struct BackwardParams {
     pub grad_q_blocks: i32,
     pub parts: i32,
     pub seqlen_q: i32,
+    pub batch: u32,
+    pub padding: u32,
     pub lse_head_stride: i64,
     pub zero_floats: i64,
     pub lse: *const f32,

@@ -123,7 +123,7 @@ fn is_q_stationary(problem: &Problem, workers: u32) -> bool {
 
 /// How many of `lanes` CTAs of a head add to the same partial sum of dQ, so that all `part_bytes` of them stay in L2.
 fn chain(lanes: u32, part_bytes: i64) -> u32 {
-    const BUDGET: i64 = 24 << 20;
+    const BUDGET: i64 = 40 << 20;
     let parts = (BUDGET / part_bytes.max(1)).clamp(1, lanes.max(1).into()) as u32;
     lanes.max(1).div_ceil(parts)
 }

@@ -87,7 +87,7 @@ JFA_INLINE void store_transposed(uint32_t rows, const uint32_t* packed) {
 // warp calls; its first lane then has one group more in flight.
 template <typename T>
 JFA_INLINE void store_panel(const float* x, float factor, uint32_t staging, const CUtensorMap& map, int panel,
-                            int head_dim, const GradientRows& to, int add) {
+                            int head_dim, const GradientRows& to, int add, int yield = 0) {
   const int lane = threadIdx.x % 32;
   const uint32_t row = staging + lane / 8 % 2 * 1024 + lane % 8 * 128;
 #pragma unroll
@@ -99,7 +99,7 @@ JFA_INLINE void store_panel(const float* x, float factor, uint32_t staging, cons
   }
   ptx::fence_proxy_async_shared();
   __syncwarp();
-  if (lane == 0 && panel * 64 < head_dim) store_box(staging, map, panel, head_dim, to, add);
+  if (lane == 0 && panel * 64 < head_dim) store_box(staging, map, panel, head_dim, to, add, yield);
 }
 
 }  // namespace jfa::sm90

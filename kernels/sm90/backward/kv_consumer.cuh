@@ -98,7 +98,8 @@ struct KvStationaryConsumer {
 #pragma unroll
     for (int i = 0; i < kColumns / 64; ++i) {
       const int panel = (C::kSplitColumns ? warpgroup * (kColumns / 64) : 0) + i;
-      store_panel<T>(x + 32 * i, factor, staging + i * 2048, map, panel, p.head_dim, pending.to, p.accumulate & add);
+      store_panel<T>(x + 32 * i, factor, staging + i * 2048, map, panel, p.head_dim, pending.to, p.accumulate & add,
+                     p.ordered);  // what is ordered are partial sums of dQ, for which L2 has just room
     }
     if (lane == 0) ptx::bulk_commit_group();
     __syncwarp();
@@ -140,8 +141,8 @@ struct KvStationaryConsumer {
     Ring<C::kKeyBuffers> key_buffer;
     Ring<C::kStages> stage;
     uint32_t v_phase = 0, parity = 0;
-    bool first_tile = true;
-    int staged = -1;  // the block of dQ in the staging buffer
+    bool unstored = false;  // dK and dV of the tile before are still in registers
+    int staged = -1;        // the block of dQ in the staging buffer
     const int last_piece = C::kSplitColumns ? 2 * warpgroup + 1 : C::kTakeTurns ? 0 : warpgroup;
     const int first_key = C::kSplitColumns ? 0 : warpgroup * 64;
     const float hidden = p.scale > 0 ? -INFINITY : INFINITY;  // so that scaled, it is -inf
@@ -157,8 +158,47 @@ struct KvStationaryConsumer {
       const int steps = (end_block - first_block) * p.group;
       int block = first_block;
       int sum_block = uniform(t.sum_block) + first_block;  // of this step
+      const bool keyless = !C::kSplitColumns && keys <= first_key;
+      auto end_step = [&] {
+        arrive(shared.stage_empty(stage.index));
+        stage.advance();
+        ++sum_block;
+        if (++block == end_block) {  // the next head of the group
+          block = first_block;
+          sum_block += p.grad_q_blocks - (end_block - first_block);
+        }
+      };
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
+        const bool stores = step == 0 && unstored;
+        const uint32_t rows = shared.score_grad(parity);
+        parity ^= 1;
+        if (keyless) {  // no keys for this warpgroup, but columns of dQ
+          add_sum(staged, last_piece, parity);
+          if (stores) {
+            store_grad_v(grad_v);
+            store_grad_k(grad_k);
+          }
+          if (step < 2) {  // both buffers of dS
+            const uint32_t zeros[16] = {};
+            store_transposed<4>(rows + warpgroup * (64 * 128), zeros);
+            ptx::fence_proxy_async_shared();
+          }
+          if (step == steps - 1) arrive(shared.v_empty());
+          ptx::bar_sync(1, 256);
+          const bool sums = !C::kTakeTurns || sum_block % 2 == warpgroup;
+          if (sums) {
+            float sum[32];
+            multiply_sum(sum, rows, k, last_piece);
+            ptx::wgmma_wait_group<0>();
+            ptx::wgmma_pin<32>(sum);
+            stage_sum(sum);
+          }
+          staged = sums ? sum_block : -1;
+          if (step == steps - 1) arrive(shared.k_empty(key_buffer.index));
+          end_step();
+          continue;
+        }
         float s[32], dp[32];
         uint32_t prob[16], score_grad[16];
         const int i = stage.index;
@@ -172,8 +212,7 @@ struct KvStationaryConsumer {
         ptx::wgmma_fence();
         multiply_rows<T, C::kDim, 64>(dp, v_rows, C::kPanelKv, grad_o, C::kPanelQ);
         ptx::wgmma_commit_group();
-        add_sum(staged, last_piece, parity ^ 1);
-        const bool stores = step == 0 && !first_tile;
+        add_sum(staged, last_piece, parity);
         ptx::wgmma_wait_group<1>();
         ptx::wgmma_pin<32>(s);
         if (stores) store_grad_v(grad_v);
@@ -190,8 +229,6 @@ struct KvStationaryConsumer {
         ptx::wgmma_pin<32>(dp);
         if (step == steps - 1) arrive(shared.v_empty());
         score_gradients<T>(s, dp, stats, score_grad);
-        const uint32_t rows = shared.score_grad(parity);
-        parity ^= 1;
         if constexpr (C::kSplitColumns) {  // both warpgroups have all of it
           if (warpgroup == 0) {
             store_transposed<2>(rows, score_grad);
@@ -232,24 +269,18 @@ struct KvStationaryConsumer {
         if (step == steps - 1) arrive(shared.k_empty(key_buffer.index));
         ptx::wgmma_wait_group<0>();
         ptx::wgmma_pin<kColumns / 2>(grad_k);
-        arrive(shared.stage_empty(i));
-        stage.advance();
-        ++sum_block;
-        if (++block == end_block) {  // the next head of the group
-          block = first_block;
-          sum_block += p.grad_q_blocks - (end_block - first_block);
-        }
+        end_step();
       }
       if (lane == 0) pending.to = {t.kv_row + first_key + warp * 16, t.head, t.kv_end};
       __syncwarp();
       arrive(shared.tile_empty(tile.index));
       tile.advance();
-      first_tile = false;
+      unstored = !keyless;
       key_buffer.advance();
       v_phase ^= 1;
     }
-    if (!first_tile) {
-      add_sum(staged, last_piece, parity ^ 1);
+    add_sum(staged, last_piece, parity ^ 1);
+    if (unstored) {
       store_grad_v(grad_v);
       store_grad_k(grad_k);
     }

@@ -87,7 +87,7 @@ __device__ void load(const BackwardParams& p, const BackwardMaps& maps, KvStatio
         if (next.keys != 0) {
           ptx::mbarrier_wait(shared.k_empty(buffer), loaded / C::kKeyBuffers % 2 ^ 1);
           ptx::mbarrier_arrive_expect_tx(full, panels * C::kPanelKv);
-          load_rows(shared.k(buffer), C::kPanelKv, maps.k, full, p.head_dim, next.kv_row, next.head, next.kv_end);
+          load_rows<true>(shared.k(buffer), C::kPanelKv, maps.k, full, p.head_dim, next.kv_row, next.head, next.kv_end);
         }
         ++loaded;
       }
@@ -101,7 +101,7 @@ __device__ void load(const BackwardParams& p, const BackwardMaps& maps, KvStatio
       if (step == 0) {
         ptx::mbarrier_wait(shared.v_empty(), number % 2 ^ 1);
         ptx::mbarrier_arrive_expect_tx(shared.v_full(), panels * C::kPanelKv);
-        load_rows(shared.v(), C::kPanelKv, maps.v, shared.v_full(), p.head_dim, t.kv_row, t.head, t.kv_end);
+        load_rows<true>(shared.v(), C::kPanelKv, maps.v, shared.v_full(), p.head_dim, t.kv_row, t.head, t.kv_end);
       }
       ptx::mbarrier_arrive_expect_tx(shared.grad_o_full(i), panels * C::kPanelQ + C::kBytesStats);
       load_rows(shared.grad_o(i), C::kPanelQ, maps.grad_o, shared.grad_o_full(i), p.head_dim, row, head, t.o_end);

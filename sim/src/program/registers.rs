@@ -1,6 +1,8 @@
 //! Gives registers slots. Compilers emit tens of thousands of virtual registers, each of which lives for a few
 //! instructions; slots are shared so that a warp's registers stay in the cache.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::ptx::ast::{Entry, Operand};
 
 /// Where each register lies.
@@ -46,7 +48,7 @@ fn defines(opcode: &str) -> bool {
 pub fn assign(entry: &Entry) -> Slots {
     let unused = Interval { first: u32::MAX, last: 0, defined: false, asynchronous: false };
     let mut intervals = vec![unused; entry.registers.len()];
-    let (mut loops, mut waits) = (Vec::new(), Vec::new());
+    let (mut loops, mut waits) = (Vec::new(), vec![false; entry.instructions.len()]);
     let mut mentions = vec![0; intervals.len()];
     for (index, instruction) in entry.instructions.iter().enumerate() {
         let at = index as u32;
@@ -85,13 +87,17 @@ pub fn assign(entry: &Entry) -> Slots {
         let complete = matches!(instruction.operands.first(), None | Some(Operand::Immediate(0)));
         if complete && (instruction.opcode.starts_with("wgmma.wait") || instruction.opcode.starts_with("tcgen05.wait"))
         {
-            waits.push(at);
+            waits[index] = true;
         }
     }
     // What an asynchronous instruction still holds cannot be given away before the next complete wait.
+    let mut reaches = HashMap::new();
     for interval in intervals.iter_mut().filter(|i| i.asynchronous) {
-        let wait = waits[waits.partition_point(|&w| w < interval.last)..].first();
-        interval.last = wait.copied().unwrap_or(entry.instructions.len() as u32);
+        let (first, last) = *reaches.entry(interval.last).or_insert_with(|| reach(entry, &waits, interval.last));
+        if first < interval.first {
+            (interval.first, interval.defined) = (first, false);
+        }
+        interval.last = last;
     }
     loops.sort_by_key(|&(begin, end)| (end - begin, begin));
     for interval in intervals.iter_mut().filter(|i| i.first != u32::MAX) {
@@ -114,6 +120,32 @@ pub fn assign(entry: &Entry) -> Slots {
         }
     }
     Slots { mentions, ..scan(entry, &intervals) }
+}
+
+/// The first and the last place of the text that is reached from `from` before a complete wait, the wait included.
+fn reach(entry: &Entry, waits: &[bool], from: u32) -> (u32, u32) {
+    let (mut first, mut last) = (from, from);
+    let (mut seen, mut next) = (HashSet::new(), vec![from]);
+    while let Some(at) = next.pop() {
+        let Some(instruction) = entry.instructions.get(at as usize) else { continue };
+        if !seen.insert(at) {
+            continue;
+        }
+        (first, last) = (first.min(at), last.max(at));
+        if waits[at as usize] {
+            continue;
+        }
+        let root = instruction.opcode.split('.').next().unwrap_or("");
+        if instruction.guard.is_some() || !matches!(root, "bra" | "brx" | "ret" | "exit" | "trap") {
+            next.push(at + 1);
+        }
+        for operand in &instruction.operands {
+            if let Operand::Label(label) = operand {
+                next.push(entry.labels[*label as usize]);
+            }
+        }
+    }
+    (first, last)
 }
 
 fn scan(entry: &Entry, intervals: &[Interval]) -> Slots {
@@ -180,6 +212,16 @@ mod tests {
         let (slots, _) = slots(body);
         for other in 1..4 {
             assert_ne!(slots.of[0], slots.of[other], "r0 is read again in the next iteration");
+        }
+    }
+    #[test]
+    fn an_asynchronous_result_keeps_its_slot_until_the_wait_of_its_own_path() {
+        let body = ".reg .b32 %r<5>;\nmov.u32 %r1, 0;\ntcgen05.ld.sync.aligned.32x32b.x1.b32 {%r0}, [%r1];\nbra A;\n\
+                    B: tcgen05.wait::ld.sync.aligned;\nmov.u32 %r2, 2;\nadd.s32 %r2, %r2, 1;\nbra E;\n\
+                    A: mov.u32 %r3, 3;\nadd.s32 %r4, %r3, 1;\ntcgen05.wait::ld.sync.aligned;\nE: ret;";
+        let (slots, _) = slots(body);
+        for other in 3..5 {
+            assert_ne!(slots.of[0], slots.of[other], "r0 is still being written");
         }
     }
 }
