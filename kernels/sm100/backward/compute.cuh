@@ -85,10 +85,11 @@ class Compute {
     arrive_at_leader<C>(lane_ == 0, shared_.barrier(barrier));
   }
 
-  // Statistics of the queries from `column` on: LSE, 64 rows further on delta.
-  JFA_INLINE uint32_t stats(int column) const {
-    column += warpgroup_ * C::kHalf;
-    return shared_.stats(steps_ & 1) + (column / kStatRows * (2 * kStatRows) + column % kStatRows) * 4;
+  // LSE of four queries from `column` on, delta 64 further on.
+  JFA_INLINE float4 load_stats(int column) const {
+    const int of_step = (warpgroup_ * C::kHalf) / kStatRows * (2 * kStatRows) + (warpgroup_ * C::kHalf) % kStatRows;
+    const int4 x = ptx::load_shared_v4(shared_.stats(steps_ & 1) + (of_step + column) * 4);
+    return make_float4(__int_as_float(x.x), __int_as_float(x.y), __int_as_float(x.z), __int_as_float(x.w));
   }
 
   // Writes 16-bit values from `column` on of this thread's row in shared memory, 8 kChunks of them.
@@ -97,8 +98,7 @@ class Compute {
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       const uint32_t* x = packed + 4 * i;
-      ptx::store_shared4(rows_ + lane_ * 128 + ((column / 8 + i) ^ (lane_ % 8)) * 16, __uint_as_float(x[0]),
-                         __uint_as_float(x[1]), __uint_as_float(x[2]), __uint_as_float(x[3]));
+      ptx::store_shared4(rows_ + lane_ * 128 + ((column / 8 + i) ^ (lane_ % 8)) * 16, x[0], x[1], x[2], x[3]);
     }
   }
 
@@ -118,15 +118,21 @@ class Compute {
 #pragma unroll
     for (int column = 0; column < C::kHalf; column += kChunk) {
 #pragma unroll
-      for (int i = column; i < column + kChunk; i += 2) {
-        const float2 lse = ptx::load_shared2(stats(i));
-        s[i] = ptx::ex2(fmaf(s[i], p_.scale_log2, -lse.x));
-        s[i + 1] = ptx::ex2(fmaf(s[i + 1], p_.scale_log2, -lse.y));
+      for (int i = column; i < column + kChunk; i += 4) {
+        const float4 lse = load_stats(i);
+        const float scale = -p_.scale_log2;
+        const float2 x = ptx::fma2({s[i], s[i + 1]}, {scale, scale}, {lse.x, lse.y});
+        const float2 y = ptx::fma2({s[i + 2], s[i + 3]}, {scale, scale}, {lse.z, lse.w});
+        s[i] = ptx::ex2(-x.x);
+        s[i + 1] = ptx::ex2(-x.y);
+        s[i + 2] = ptx::ex2(-y.x);
+        s[i + 3] = ptx::ex2(-y.y);
         if constexpr (kCut) {
-          if (i < window.low || i > window.high) s[i] = 0;
-          if (i + 1 < window.low || i + 1 > window.high) s[i + 1] = 0;
+#pragma unroll
+          for (int j = i; j < i + 4; ++j) s[j] = j < window.low || j > window.high ? 0 : s[j];
         }
         packed[i / 2] = ptx::pack<T>(s[i], s[i + 1]);
+        packed[i / 2 + 1] = ptx::pack<T>(s[i + 2], s[i + 3]);
       }
       ptx::tmem_store<kChunk / 2>(tensor_ + C::kTensorS + warpgroup_ * C::kProbPitch + column / 2, packed + column / 2);
     }
@@ -139,10 +145,13 @@ class Compute {
       ptx::tmem_load<kChunk>(dp, tensor_ + C::kTensorGradP + warpgroup_ * C::kHalf + column);
       ptx::tmem_wait_load<kChunk>(dp);
 #pragma unroll
-      for (int i = 0; i < kChunk; i += 2) {
-        const float2 delta = ptx::load_shared2(stats(column + i) + kStatRows * 4);
-        packed[(column + i) / 2] =
-            ptx::pack<T>(s[column + i] * (dp[i] - delta.x), s[column + i + 1] * (dp[i + 1] - delta.y));
+      for (int i = 0; i < kChunk; i += 4) {
+        const float4 delta = load_stats(column + i + kStatRows);
+        const float* prob = s + column + i;
+        const float2 x = ptx::fma2({delta.x, delta.y}, {-1, -1}, {dp[i], dp[i + 1]});
+        const float2 y = ptx::fma2({delta.z, delta.w}, {-1, -1}, {dp[i + 2], dp[i + 3]});
+        packed[(column + i) / 2] = ptx::pack<T>(prob[0] * x.x, prob[1] * x.y);
+        packed[(column + i) / 2 + 1] = ptx::pack<T>(prob[2] * y.x, prob[3] * y.y);
       }
     }
     __syncwarp();

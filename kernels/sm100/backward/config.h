@@ -51,8 +51,8 @@ struct BackwardConfig {
   static constexpr int kStages = kDim > 128 || kPair ? 1 : 2;
   static constexpr int kThreads = 512;
   static constexpr int kReductionRegisters = 96;
-  static constexpr int kComputeRegisters = 160;
-  static constexpr int kOtherRegisters = 96;
+  static constexpr int kComputeRegisters = 168;
+  static constexpr int kOtherRegisters = 80;
 
   // Tensor Memory: S, then P in its place, dP, dV, dK, dQ. P of each warpgroup lies in its own columns of S, but
   // packed in those of a pair, where dQ takes the rest. dS of a pair lies in the place of dP.
