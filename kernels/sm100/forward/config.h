@@ -61,6 +61,7 @@ struct ForwardConfig : Switches {
   static constexpr int kRoleRegisters = 56;
   static constexpr int kSoftmaxRegisters = kGroups == 2 ? 184 : 240;
   static constexpr int kCorrectionRegisters = kGroups == 2 ? 88 : 128;
+  static_assert(128 * (kRoleRegisters + kGroups * kSoftmaxRegisters + kCorrectionRegisters) <= 65536, "of an SM");
 
   // Tensor Memory: S of each group, P in its first columns; O of each group.
   static constexpr int kColumns = 512;

@@ -48,8 +48,8 @@ struct Spread {
   // Blocks of a group.
   JFA_INLINE int count(int group) const { return group >= groups ? 0 : by_keys ? (blocks + 1 - group) / 2 : blocks; }
 
-  // Block `i` of a group, the last of the keys first.
-  JFA_INLINE int block(int group, int i) const { return blocks - 1 - (by_keys ? 2 * i + group : i); }
+  // The first block of a group, the last of its keys.
+  JFA_INLINE int block(int group) const { return blocks - 1 - (by_keys ? group : 0); }
 
   // First query of a group.
   JFA_INLINE int row(int group) const { return by_keys ? 0 : group * C::kRows; }

@@ -99,13 +99,13 @@ struct Softmax {
     }
     const float offset = -reference<C>(max) * p.scale_log2;
     float2 even = {0, 0}, odd = {0, 0};
+    constexpr int kColumns = 32;  // at a time
 #pragma unroll
-    for (int slice = 0; slice < C::kSlices; ++slice) {
-      constexpr int kColumns = kN / C::kSlices;
+    for (int column = 0; column < kN; column += kColumns) {
       uint32_t prob[kColumns / 2];
 #pragma unroll
       for (int i = 0; i < kColumns; i += 2) {
-        const float* x = s + slice * kColumns + i;
+        const float* x = s + column + i;
         float2 y = ptx::fma2({x[0], x[1]}, {p.scale_log2, p.scale_log2}, {offset, offset});
         if (!kMasked && i % 16 >= 16 - C::kFmaExponentials) {
           y = ptx::ex2_fma(y);
@@ -115,11 +115,12 @@ struct Softmax {
         (i % 4 == 0 ? even : odd) = ptx::add2(i % 4 == 0 ? even : odd, y);
         prob[i / 2] = ptx::pack<typename C::T>(y.x, y.y);
       }
-      ptx::tmem_store<kColumns / 2>(scores + slice * kColumns / 2, prob);
+      ptx::tmem_store<kColumns / 2>(scores + column / 2, prob);
+      if ((column + kColumns) % (kN / C::kSlices) != 0) continue;
       ptx::tmem_wait_store();
       ptx::tcgen05_fence_before();
       __syncwarp();
-      ptx::mbarrier_arrive_if(lane == 0, shared.barrier(C::kPFull + group * C::kSlices + slice));
+      ptx::mbarrier_arrive_if(lane == 0, shared.barrier(C::kPFull + group * C::kSlices + column / (kN / C::kSlices)));
     }
     const float2 both = ptx::add2(even, odd);
     sum += both.x + both.y;
@@ -134,18 +135,19 @@ struct Softmax {
       __syncwarp();
       tiles.release(lane == 0);
       if (keys == 0) break;
-      const int count = spread.count(group);
-      if (count == 0) continue;
-      for (int i = 0; i < count; ++i) {
-        const int block = spread.block(group, i);
+      if (group >= spread.groups) continue;
+      const int stride = spread.by_keys ? 2 : 1;
+      bool first = true;
+      for (int block = spread.block(group); block >= 0; block -= stride) {
         ptx::mbarrier_wait(shared.barrier(C::kSFull + group), s_full.phase);
         s_full.advance();
         ptx::tcgen05_fence_after();
         if (needs_mask(block)) {
-          step<true>(block, i == 0);
+          step<true>(block, first);
         } else {
-          step<false>(block, i == 0);
+          step<false>(block, first);
         }
+        first = false;
       }
       send(sum);
       send(max);
