@@ -258,7 +258,7 @@ enum jfa_scheduler
    */
   JFA_SCHEDULER_ATOMIC = 1,
   /**
-   * Cluster launch control hands out the sorted list (Blackwell).
+   * Workers have a fixed list of the longest tiles, and cluster launch control hands out the rest (Blackwell).
    */
   JFA_SCHEDULER_CLUSTER_LAUNCH_CONTROL = 2,
 };
@@ -439,7 +439,7 @@ typedef struct {
    */
   char backward_kernel[64];
   /**
-   * Workers of the forward: CTAs of its grid, or threads.
+   * Workers of the forward: CTAs that run at a time, or threads.
    */
   uint32_t forward_workers;
   /**

@@ -83,7 +83,7 @@ pub enum jfa_scheduler {
     Static = 0,
     /// Workers take the next tile of the sorted list from a counter.
     Atomic = 1,
-    /// Cluster launch control hands out the sorted list (Blackwell).
+    /// Workers have a fixed list of the longest tiles, and cluster launch control hands out the rest (Blackwell).
     ClusterLaunchControl = 2,
 }
 
@@ -263,7 +263,7 @@ pub struct jfa_plan_details {
     pub forward_kernel: [c_char; 64],
     /// Name of the backward kernel.
     pub backward_kernel: [c_char; 64],
-    /// Workers of the forward: CTAs of its grid, or threads.
+    /// Workers of the forward: CTAs that run at a time, or threads.
     pub forward_workers: u32,
     /// Workers of the backward.
     pub backward_workers: u32,

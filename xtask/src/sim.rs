@@ -16,6 +16,7 @@ usage: cargo xtask sim [--seeds N] [--first N] [--device NAME] [--sms N] [-- TES
        cargo xtask sim soak [the same options]
        cargo xtask sim mutate KERNEL [the same options] -- TEST ...
        cargo xtask sim vectors [the same options]
+       cargo xtask sim switches [the same options] -- TEST ...
        cargo xtask sim speed
        cargo xtask sim triton
   --seeds N      interleavings to try (default 3)
@@ -26,11 +27,24 @@ usage: cargo xtask sim [--seeds N] [--first N] [--device NAME] [--sms N] [-- TES
   soak           small cases that run every kernel
   mutate         leaves out one ordering instruction of KERNEL after the other, and lists those that nobody misses
   vectors        O and LSE of small forwards, which must be those of an H200 to the bit
+  switches       counters of the Blackwell forward with one optimisation after the other left out (default: d128)
   speed          thread-instructions a second on elementwise code
   triton         kernels that Triton compiles";
 
 /// What an H200 computed.
 const VECTORS: &str = "conformance/vectors/h200.bin";
+
+/// Optimisations of the Blackwell forward left out, one each; see `kernels/sm100/forward/config.h`.
+const SWITCHES: [&str; 8] = [
+    "",
+    "sm100_forward_exp2_fma=0",
+    "sm100_forward_rescale=0",
+    "sm100_forward_peel=0",
+    "sm100_forward_slices=1",
+    "sm100_forward_split_keys=0",
+    "sm100_forward_static=0",
+    "sm100_forward_static=100",
+];
 
 /// What the names of a device's own kernels begin with.
 fn own_kernels(device: &str) -> &'static str {
@@ -210,6 +224,11 @@ pub fn run(context: &Context, words: &[&str]) -> Result {
             }
             Ok(())
         }
+        ["switches", rest @ ..] => {
+            let options = Options::parse(rest)?;
+            let tests = if options.tests.is_empty() { vec!["numeric/packed-d128-h4.1-full"] } else { options.tests };
+            switches(context, &Options { device: "b200", tests, ..options })
+        }
         ["soak", rest @ ..] => {
             let options = Options::parse(rest)?;
             soak(context, &Options { tests: SOAK.to_vec(), ..options })
@@ -260,6 +279,37 @@ fn soak(context: &Context, options: &Options) -> Result {
     let seeds = options.seeds.end - options.seeds.start;
     println!("{seeds} seeds on {} cases passed", options.tests.len());
     if idle.is_empty() { Ok(()) } else { Err(format!("no case runs {idle:?}").into()) }
+}
+
+/// The counters of the Blackwell forward on every test with each of `SWITCHES`; leaves the usual library behind.
+fn switches(context: &Context, options: &Options) -> Result {
+    let tables = Tables::build(context)?;
+    let build = |switch: &str| {
+        let mut cargo = context.cargo();
+        cargo.args(["build", "--quiet", "--release", "--lib", "--package", "jfa"]).env("JFA_SWITCHES", switch);
+        context.run(&mut cargo)
+    };
+    for switch in SWITCHES {
+        build(switch)?;
+        for (test, seed) in options.tests.iter().flat_map(|test| options.seeds.clone().map(move |seed| (test, seed))) {
+            let mut command = tables.command(context, options.shape(seed, 0), test);
+            let output = command.arg("--forward-only").env("CUDASIM_REPORT", "1").output()?;
+            let text = String::from_utf8_lossy(&output.stderr);
+            if !output.status.success() {
+                return Err(format!("{switch}, seed {seed}, {test}: failed\n{text}").into());
+            }
+            println!("\n== {test}, seed {seed}, {}", if switch.is_empty() { "everything on" } else { switch });
+            // A kernel's table ends where the next line is not indented.
+            let mut wanted = false;
+            for line in text.lines() {
+                wanted = if line.starts_with("  ") { wanted } else { line.starts_with("cudasim: jfa_sm100_forward") };
+                if wanted {
+                    println!("{line}");
+                }
+            }
+        }
+    }
+    build("")
 }
 
 /// Names of the kernels in a library, from the section names of their machine code.

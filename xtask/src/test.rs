@@ -187,6 +187,10 @@ fn simulated(context: &Context) -> Result<Count> {
             "vectors" => tables.vectors(context, shape),
             _ => tables.command(context, shape, filter),
         };
+        if (device, filter) == ("b200", "lengths/") {
+            // The CTA of a share finds no room; others take it over.
+            command.env("CUDASIM_BUSY", "1");
+        }
         let (text, result) = context.run_and_read(&mut command)?;
         let count = finish(plain_count(&text), result)?;
         sum = Count { passed: sum.passed + count.passed, failed: sum.failed + count.failed };

@@ -15,6 +15,8 @@ pub struct Model {
     /// PTX that is specific to this architecture.
     pub arch: &'static str,
     pub multiprocessors: u32,
+    /// Multiprocessors that other work occupies.
+    pub busy: u32,
     pub memory: u64,
 }
 
@@ -30,13 +32,15 @@ impl Model {
         let name = std::env::var("CUDASIM_DEVICE").unwrap_or_else(|_| "h200".into());
         let mut model = match name.as_str() {
             "h200" => {
-                Model { name: "NVIDIA H200", capability: (9, 0), arch: "90a", multiprocessors: 132, memory: 141 << 30 }
+                let (multiprocessors, memory) = (132, 141 << 30);
+                Model { name: "NVIDIA H200", capability: (9, 0), arch: "90a", multiprocessors, busy: 0, memory }
             }
             "b200" => Model {
                 name: "NVIDIA B200",
                 capability: (10, 0),
                 arch: "100a",
                 multiprocessors: 148,
+                busy: 0,
                 memory: 180 << 30,
             },
             "b300" => Model {
@@ -44,13 +48,16 @@ impl Model {
                 capability: (10, 3),
                 arch: "103a",
                 multiprocessors: 148,
+                busy: 0,
                 memory: 279 << 30,
             },
             _ => return None,
         };
-        if let Some(count) = std::env::var("CUDASIM_SMS").ok().and_then(|v| v.parse().ok()).filter(|&n| n > 0) {
+        let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+        if let Some(count) = number("CUDASIM_SMS").filter(|&n| n > 0) {
             model.multiprocessors = count;
         }
+        model.busy = number("CUDASIM_BUSY").unwrap_or(0);
         Some(model)
     }
 

@@ -104,7 +104,7 @@ impl Driver {
             globals: function.globals[on].clone(),
             number: 0,
             registers,
-            multiprocessors: self.model.multiprocessors.max(size),
+            multiprocessors: self.model.multiprocessors.saturating_sub(self.model.busy).max(size),
             device,
         })
     }
