@@ -11,26 +11,30 @@
 
 namespace jfa::sm100 {
 
-// What can be left out, to count what it brings.
-struct BackwardSwitches {
-  bool peel = true;             // only blocks that are cut compare positions
-  int early_slices = 2;         // of dQ, which leave Tensor Memory before they are staged
-  int sum_stages = 2;           // buffers of dQ's slices
-  bool store_in_flight = true;  // the sum before may be under way while the next slice is staged
-};
-
-// Other defaults, as a build option.
-#ifndef JFA_SM100_BACKWARD_SWITCHES
-#define JFA_SM100_BACKWARD_SWITCHES \
-  {                                 \
-  }
+// What can be left out by build options, to count what it brings.
+#ifndef JFA_SM100_BACKWARD_PEEL
+#define JFA_SM100_BACKWARD_PEEL 1
 #endif
+#ifndef JFA_SM100_BACKWARD_EARLY_SLICES
+#define JFA_SM100_BACKWARD_EARLY_SLICES 2
+#endif
+#ifndef JFA_SM100_BACKWARD_SUM_STAGES
+#define JFA_SM100_BACKWARD_SUM_STAGES 2
+#endif
+#ifndef JFA_SM100_BACKWARD_STORE_IN_FLIGHT
+#define JFA_SM100_BACKWARD_STORE_IN_FLIGHT 1
+#endif
+struct BackwardSwitches {
+  bool peel = JFA_SM100_BACKWARD_PEEL;                        // only blocks that are cut compare positions
+  int early_slices = JFA_SM100_BACKWARD_EARLY_SLICES;         // of dQ, which leave Tensor Memory before they are staged
+  int sum_stages = JFA_SM100_BACKWARD_SUM_STAGES;             // buffers of dQ's slices
+  bool store_in_flight = JFA_SM100_BACKWARD_STORE_IN_FLIGHT;  // the sum before may be under way meanwhile
+};
 
 // T: element type. kDim: head dimension in shared memory, 64, 128 or 256. kCtas: 1, or 2 for pairs of CTAs with
 // adjacent blocks of keys, which share every product: each has half of the keys, of dS for all keys half of the
 // queries.
-template <typename T_, int kDim_, int kCtas_,
-          BackwardSwitches kSwitches_ = BackwardSwitches JFA_SM100_BACKWARD_SWITCHES>
+template <typename T_, int kDim_, int kCtas_, BackwardSwitches kSwitches_ = BackwardSwitches{}>
 struct BackwardConfig {
   using T = T_;
   static constexpr int kDim = kDim_;
