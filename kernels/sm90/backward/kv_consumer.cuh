@@ -158,7 +158,7 @@ struct KvStationaryConsumer {
       const int steps = (end_block - first_block) * p.group;
       int block = first_block;
       int sum_block = uniform(t.sum_block) + first_block;  // of this step
-      const bool keyless = !C::kSplitColumns && keys <= first_key;
+      const bool keyless = C::kDim == 128 && keys <= first_key;
       auto end_step = [&] {
         arrive(shared.stage_empty(stage.index));
         stage.advance();
@@ -173,6 +173,10 @@ struct KvStationaryConsumer {
         const bool stores = step == 0 && unstored;
         const uint32_t rows = shared.score_grad(parity);
         parity ^= 1;
+        const int i = stage.index;
+        const uint32_t q = shared.q(i), grad_o = shared.grad_o(i), stats = shared.stats(i);
+        float s[32], dp[32];
+        uint32_t prob[16], score_grad[16];
         if (keyless) {  // no keys for this warpgroup, but columns of dQ
           add_sum(staged, last_piece, parity);
           if (stores) {
@@ -185,61 +189,56 @@ struct KvStationaryConsumer {
             ptx::fence_proxy_async_shared();
           }
           if (step == steps - 1) arrive(shared.v_empty());
-          ptx::bar_sync(1, 256);
-          const bool sums = !C::kTakeTurns || sum_block % 2 == warpgroup;
-          if (sums) {
-            float sum[32];
-            multiply_sum(sum, rows, k, last_piece);
-            ptx::wgmma_wait_group<0>();
-            ptx::wgmma_pin<32>(sum);
-            stage_sum(sum);
+        } else {
+          ptx::mbarrier_wait(shared.q_full(i), stage.phase);
+          ptx::wgmma_fence();
+          multiply_rows<T, C::kDim, 64>(s, k_rows, C::kPanelKv, q, C::kPanelQ);
+          ptx::wgmma_commit_group();
+          if (step == 0) ptx::mbarrier_wait(shared.v_full(), v_phase);
+          ptx::mbarrier_wait(shared.grad_o_full(i), stage.phase);
+          ptx::wgmma_fence();
+          multiply_rows<T, C::kDim, 64>(dp, v_rows, C::kPanelKv, grad_o, C::kPanelQ);
+          ptx::wgmma_commit_group();
+          add_sum(staged, last_piece, parity);
+          ptx::wgmma_wait_group<1>();
+          ptx::wgmma_pin<32>(s);
+          if (stores) store_grad_v(grad_v);
+          if (keys - first_key < 64) hide_keys(s, keys - first_key, hidden);
+          if constexpr (C::kMask) {
+            if (cut_by_window(t, block)) hide_queries(s, t, block, hidden);
           }
-          staged = sums ? sum_block : -1;
+          probabilities(s, p.scale_log2, stats);
+          pack_probabilities<T>(s, prob);
+          ptx::wgmma_fence();
+          multiply_columns<T, kColumns, 64>(grad_v, prob, grad_o + column_offset(), C::kPanelQ, step > 0);
+          ptx::wgmma_commit_group();
+          ptx::wgmma_wait_group<1>();
+          ptx::wgmma_pin<32>(dp);
+          if (step == steps - 1) arrive(shared.v_empty());
+          score_gradients<T>(s, dp, stats, score_grad);
+          if constexpr (C::kSplitColumns) {  // both warpgroups have all of it
+            if (warpgroup == 0) {
+              store_transposed<2>(rows, score_grad);
+            } else {
+              store_transposed<2>(rows + 32 * 128, score_grad + 8);
+            }
+          } else {
+            store_transposed<4>(rows + warpgroup * (64 * 128), score_grad);
+          }
+          ptx::fence_proxy_async_shared();
+        }
+        ptx::bar_sync(1, 256);
+        if (keyless) {
+          float sum[32];
+          multiply_sum(sum, rows, k, last_piece);
+          ptx::wgmma_wait_group<0>();
+          ptx::wgmma_pin<32>(sum);
+          stage_sum(sum);
+          staged = sum_block;
           if (step == steps - 1) arrive(shared.k_empty(key_buffer.index));
           end_step();
           continue;
         }
-        float s[32], dp[32];
-        uint32_t prob[16], score_grad[16];
-        const int i = stage.index;
-        const uint32_t q = shared.q(i), grad_o = shared.grad_o(i), stats = shared.stats(i);
-        ptx::mbarrier_wait(shared.q_full(i), stage.phase);
-        ptx::wgmma_fence();
-        multiply_rows<T, C::kDim, 64>(s, k_rows, C::kPanelKv, q, C::kPanelQ);
-        ptx::wgmma_commit_group();
-        if (step == 0) ptx::mbarrier_wait(shared.v_full(), v_phase);
-        ptx::mbarrier_wait(shared.grad_o_full(i), stage.phase);
-        ptx::wgmma_fence();
-        multiply_rows<T, C::kDim, 64>(dp, v_rows, C::kPanelKv, grad_o, C::kPanelQ);
-        ptx::wgmma_commit_group();
-        add_sum(staged, last_piece, parity);
-        ptx::wgmma_wait_group<1>();
-        ptx::wgmma_pin<32>(s);
-        if (stores) store_grad_v(grad_v);
-        if (keys - first_key < 64) hide_keys(s, keys - first_key, hidden);
-        if constexpr (C::kMask) {
-          if (cut_by_window(t, block)) hide_queries(s, t, block, hidden);
-        }
-        probabilities(s, p.scale_log2, stats);
-        pack_probabilities<T>(s, prob);
-        ptx::wgmma_fence();
-        multiply_columns<T, kColumns, 64>(grad_v, prob, grad_o + column_offset(), C::kPanelQ, step > 0);
-        ptx::wgmma_commit_group();
-        ptx::wgmma_wait_group<1>();
-        ptx::wgmma_pin<32>(dp);
-        if (step == steps - 1) arrive(shared.v_empty());
-        score_gradients<T>(s, dp, stats, score_grad);
-        if constexpr (C::kSplitColumns) {  // both warpgroups have all of it
-          if (warpgroup == 0) {
-            store_transposed<2>(rows, score_grad);
-          } else {
-            store_transposed<2>(rows + 32 * 128, score_grad + 8);
-          }
-        } else {
-          store_transposed<4>(rows + warpgroup * (64 * 128), score_grad);
-        }
-        ptx::fence_proxy_async_shared();
-        ptx::bar_sync(1, 256);
         if constexpr (C::kSplitColumns) {  // registers for one piece of dQ at a time, and for dK after them
           if (stores) store_grad_k(grad_k);
           for (int piece = 2 * warpgroup; piece < 2 * warpgroup + 2; ++piece) {
