@@ -178,7 +178,7 @@ fn simulated(context: &Context) -> Result<Count> {
     let mut sum = Count::default();
     let hopper = ["vectors", "rejections/", "masks/", "numeric/", "random/", "combine/", "rejections/", "masks/"];
     // Odd seeds, of which the first is 9, use pairs of CTAs.
-    let blackwell = ["rejections/", "masks/", "numeric/", "random/", "masks/", "lengths/"];
+    let blackwell = ["rejections/", "masks/", "numeric/every", "random/", "masks/", "lengths/", "numeric/group"];
     let runs = hopper.map(|filter| ("h200", filter)).into_iter().chain(blackwell.map(|filter| ("b200", filter)));
     let family = [("b300", "numeric/masks-d128-full")]; // runs what is built for the family of the B200
     for (seed, (device, filter)) in (1..).zip(runs.chain(family)) {
