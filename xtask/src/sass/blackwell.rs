@@ -52,9 +52,7 @@ mod tests {
             }
         }
         lines.extend([extra, "EXIT"]);
-        let code = lines.iter().enumerate().map(|(i, line)| format!("/*{:04x}*/ {line} ;\n", 16 * i));
-        let text = format!("Function : jfa_sm100_forward_bf16_d64\n{}", code.collect::<String>());
-        Kernel::parse(&text).pop().expect("one kernel")
+        Kernel::of("jfa_sm100_forward_bf16_d64", &lines)
     }
 
     #[test]

@@ -61,9 +61,7 @@ mod tests {
             lines.extend(vec!["NOP"; gap]);
         }
         lines.extend([extra, "EXIT"]);
-        let code = lines.iter().enumerate().map(|(i, line)| format!("/*{:04x}*/ {line} ;\n", 16 * i));
-        let text = format!("Function : jfa_sm100_backward_bf16_d64\n{}", code.collect::<String>());
-        Kernel::parse(&text).pop().expect("one kernel")
+        Kernel::of("jfa_sm100_backward_bf16_d64", &lines)
     }
 
     #[test]

@@ -132,6 +132,14 @@ impl Instruction {
 }
 
 impl Kernel {
+    /// A kernel of these instructions.
+    #[cfg(test)]
+    pub fn of(name: &str, instructions: &[&str]) -> Kernel {
+        let code = instructions.iter().enumerate().map(|(i, text)| format!("/*{:04x}*/ {text} ;\n", 16 * i));
+        let text = format!("Function : {name}\n{}", code.collect::<String>());
+        Kernel::parse(&text).pop().expect("one kernel")
+    }
+
     /// All kernels of a listing.
     pub fn parse(text: &str) -> Vec<Kernel> {
         let mut kernels: Vec<Kernel> = Vec::new();
