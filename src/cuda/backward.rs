@@ -100,7 +100,10 @@ impl Plan {
         let side = Launch { grid: self.multiprocessors * SIDE_CTAS, cluster: 1, dependent: true };
         let cluster = self.backward.cluster;
         let grid = match self.backward.launch_control {
-            true => self.backward.entries_at_most(extent.total_kv, extent.batch) as u32 * problem.heads_kv as u32,
+            true => {
+                let tiles = self.backward.entries_at_most(extent.total_kv, extent.batch) * i64::from(problem.heads_kv);
+                (tiles as u32).max(cluster) // a batch of no sequences has none
+            }
             false => self.backward.workers,
         };
         let main = Launch { grid, cluster, dependent: true };
