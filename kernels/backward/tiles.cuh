@@ -15,12 +15,6 @@ struct BackwardMaps {
   CUtensorMap q, k, v, grad_o, grad_k, grad_v;
 };
 
-// The same value in all lanes, known to the compiler to be so.
-template <typename T>
-JFA_INLINE T uniform(T value) {
-  return __shfl_sync(~0u, value, 0);
-}
-
 // Loads all rows of a block, one box if head_dim is whole panels, else one a panel. kOnce: nobody reads them again.
 template <bool kOnce = false>
 __device__ __forceinline__ void load_rows(uint32_t dst, int panel_bytes, const CUtensorMap& map, uint32_t barrier,

@@ -10,6 +10,12 @@
 
 namespace jfa::ptx {
 
+// The same value in all lanes, known to the compiler to be so.
+template <typename T>
+JFA_INLINE T uniform(T value) {
+  return __shfl_sync(~0u, value, 0);
+}
+
 // PTX ISA, "ld": 16 bytes, the same for all lanes.
 __device__ __forceinline__ int4 load_shared_v4(uint32_t address) {
   int4 v;

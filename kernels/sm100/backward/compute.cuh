@@ -18,8 +18,8 @@ class Compute {
       : p_(p),
         maps_(maps),
         shared_(shared),
-        warpgroup_(uniform(threadIdx.x / 128) - 1),
-        warp_(uniform(threadIdx.x / 32 % 4)),
+        warpgroup_(ptx::uniform(threadIdx.x / 128) - 1),
+        warp_(ptx::uniform(threadIdx.x / 32 % 4)),
         lane_(threadIdx.x % 32),
         tensor_(tensor + (warp_ * 32 << 16)),
         rows_(shared.score_grad_of(warpgroup_) + warp_ * (32 * 128)) {}
@@ -28,9 +28,9 @@ class Compute {
     Ring<C::kTiles> tile;
     while (true) {
       ptx::mbarrier_wait(shared_.tile_full(tile.index), tile.phase);
-      const BackwardTile& t = shared_.tile(uniform(tile.index));
-      if (uniform(t.keys) == 0) break;
-      const int blocks = uniform(t.blocks), steps = steps_of<C>(t) * p_.group;
+      const BackwardTile& t = shared_.tile(ptx::uniform(tile.index));
+      if (ptx::uniform(t.keys) == 0) break;
+      const int blocks = ptx::uniform(t.blocks), steps = steps_of<C>(t) * p_.group;
 #pragma unroll 1
       for (int pass = 0; pass < C::kPasses; ++pass) {
         int block = 0;

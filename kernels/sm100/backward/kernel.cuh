@@ -41,7 +41,7 @@ __device__ __forceinline__ void backward(const BackwardMaps& maps, const Backwar
   extern __shared__ __align__(1024) uint8_t memory[];
   const BackwardShared<C> shared{static_cast<uint32_t>(__cvta_generic_to_shared(memory)),
                                  C::kPair ? ptx::cluster_rank() : 0};
-  const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
+  const int warp = ptx::uniform(threadIdx.x / 32), warpgroup = ptx::uniform(threadIdx.x / 128);
   if (threadIdx.x == 0) {
     for (const CUtensorMap* map : {&maps.q, &maps.k, &maps.v, &maps.grad_o, &maps.grad_k, &maps.grad_v}) {
       ptx::prefetch_tensor_map(*map);

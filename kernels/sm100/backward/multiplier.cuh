@@ -24,9 +24,9 @@ class Multiplier {
     uint32_t tiles = 0, passes = 0;
     while (true) {
       ptx::mbarrier_wait(shared_.tile_full(tile.index), tile.phase);
-      const BackwardTile& t = shared_.tile(uniform(tile.index));
-      if (uniform(t.keys) == 0) break;
-      const int steps = uniform(steps_of<C>(t)) * group_;
+      const BackwardTile& t = shared_.tile(ptx::uniform(tile.index));
+      if (ptx::uniform(t.keys) == 0) break;
+      const int steps = ptx::uniform(steps_of<C>(t)) * group_;
       __syncwarp();
       ptx::mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_.tile_empty(tile.index));
       tile.advance();

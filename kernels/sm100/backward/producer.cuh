@@ -60,7 +60,7 @@ __device__ void list_tiles(const BackwardParams& p, BackwardShared<C> shared) {
     if (place < clusters) fill_unseen<C>(p, place * C::kCtas + shared.rank, gridDim.x);
     if (s.lanes == 0) walk.seek(place, C::kCtas);
     ptx::mbarrier_wait(shared.tile_empty(ring.index), ring.phase ^ 1);
-    const bool more = uniform(first_lane ? write_tile<C>(p, walk, shared.rank, shared.tile(ring.index)) : false);
+    const bool more = ptx::uniform(first_lane ? write_tile<C>(p, walk, shared.rank, shared.tile(ring.index)) : false);
     if (more) {
       if (first_lane) ptx::mbarrier_arrive(shared.tile_full(ring.index));
       ring.advance();

@@ -15,7 +15,7 @@ class Reduction {
   JFA_INLINE Reduction(const BackwardParams& p, BackwardShared<C> shared, uint32_t tensor)
       : p_(p),
         shared_(shared),
-        warp_(uniform(threadIdx.x / 32 % 4)),
+        warp_(ptx::uniform(threadIdx.x / 32 % 4)),
         lane_(threadIdx.x % 32),
         tensor_(tensor + C::kTensorSum + (warp_ * 32 << 16)),
         // The block of 64 queries, its group of 16 rows and the columns that this warp begins with.
@@ -29,9 +29,9 @@ class Reduction {
     Ring<C::kTiles> tile;
     while (true) {
       ptx::mbarrier_wait(shared_.tile_full(tile.index), tile.phase);
-      const BackwardTile& t = shared_.tile(uniform(tile.index));
-      if (uniform(t.keys) == 0) break;
-      const int sum_block = uniform(t.sum_block) + uniform(t.first_block), blocks = uniform(t.blocks);
+      const BackwardTile& t = shared_.tile(ptx::uniform(tile.index));
+      if (ptx::uniform(t.keys) == 0) break;
+      const int sum_block = ptx::uniform(t.sum_block) + ptx::uniform(t.first_block), blocks = ptx::uniform(t.blocks);
       __syncwarp();
       ptx::mbarrier_arrive_if(lane_ == 0, shared_.tile_empty(tile.index));
       tile.advance();

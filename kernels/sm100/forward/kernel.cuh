@@ -32,7 +32,7 @@ __device__ __forceinline__ void forward(const CUtensorMap& map_q, const CUtensor
                                         const CUtensorMap& map_o, const ForwardParams& p) {
   extern __shared__ __align__(1024) uint8_t memory[];
   const ForwardShared<C> shared{static_cast<uint32_t>(__cvta_generic_to_shared(memory))};
-  const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+  const int warpgroup = ptx::uniform(threadIdx.x / 128), warp = ptx::uniform(threadIdx.x / 32);
   if (threadIdx.x == 0) {
     for (const CUtensorMap* map : {&map_q, &map_k, &map_v, &map_o}) ptx::prefetch_tensor_map(*map);
     initialise(shared);

@@ -23,10 +23,10 @@ struct KvStationaryConsumer {
         maps(tensor_maps),
         shared(smem),
         warpgroup(warpgroup_index),
-        warp(uniform(threadIdx.x / 32 % 4)),
+        warp(ptx::uniform(threadIdx.x / 32 % 4)),
         lane(threadIdx.x % 32),
-        staging(smem.staging(warpgroup_index * 4 + uniform(threadIdx.x / 32 % 4))),
-        pending(smem.pending(warpgroup_index * 4 + uniform(threadIdx.x / 32 % 4))) {
+        staging(smem.staging(warpgroup_index * 4 + ptx::uniform(threadIdx.x / 32 % 4))),
+        pending(smem.pending(warpgroup_index * 4 + ptx::uniform(threadIdx.x / 32 % 4))) {
     if (lane == 0) pending = {};
   }
 
@@ -148,16 +148,16 @@ struct KvStationaryConsumer {
     const float hidden = p.scale > 0 ? -INFINITY : INFINITY;  // so that scaled, it is -inf
     while (true) {
       ptx::mbarrier_wait(shared.tile_full(tile.index), tile.phase);
-      const BackwardTile& t = shared.tile(uniform(tile.index));
-      const int keys = uniform(t.keys);
+      const BackwardTile& t = shared.tile(ptx::uniform(tile.index));
+      const int keys = ptx::uniform(t.keys);
       if (keys == 0) break;
       ptx::mbarrier_wait(shared.k_full(key_buffer.index), key_buffer.phase);
       const uint32_t k = shared.k(key_buffer.index), k_rows = k + first_key * 128,
                      v_rows = shared.v() + first_key * 128;
-      const int first_block = uniform(t.first_block), end_block = first_block + uniform(t.blocks);
+      const int first_block = ptx::uniform(t.first_block), end_block = first_block + ptx::uniform(t.blocks);
       const int steps = (end_block - first_block) * p.group;
       int block = first_block;
-      int sum_block = uniform(t.sum_block) + first_block;  // of this step
+      int sum_block = ptx::uniform(t.sum_block) + first_block;  // of this step
       const bool keyless = C::kDim == 128 && keys <= first_key;
       auto end_step = [&] {
         arrive(shared.stage_empty(stage.index));

@@ -39,7 +39,7 @@ __device__ __forceinline__ void backward_kv_stationary(const BackwardMaps& maps,
     ptx::fence_proxy_async_shared();
   }
   __syncthreads();
-  const int warpgroup = uniform(threadIdx.x / 128), warp = uniform(threadIdx.x / 32);
+  const int warpgroup = ptx::uniform(threadIdx.x / 128), warp = ptx::uniform(threadIdx.x / 32);
   if (warpgroup == 0) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
     ptx::griddepcontrol_wait();

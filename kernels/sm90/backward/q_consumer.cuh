@@ -25,9 +25,9 @@ struct QStationaryConsumer {
         shared(smem),
         head(range.head),
         warpgroup(warpgroup_index),
-        warp(uniform(threadIdx.x / 32 % 4)),
+        warp(ptx::uniform(threadIdx.x / 32 % 4)),
         lane(threadIdx.x % 32),
-        staging(smem.staging(warpgroup_index * 4 + uniform(threadIdx.x / 32 % 4))) {}
+        staging(smem.staging(warpgroup_index * 4 + ptx::uniform(threadIdx.x / 32 % 4))) {}
 
   JFA_INLINE void arrive(uint32_t barrier) const {
     if (lane == 0) ptx::mbarrier_arrive(barrier);
@@ -65,13 +65,13 @@ struct QStationaryConsumer {
       const uint32_t k = shared.k(slot), v = shared.v(slot);
       ptx::mbarrier_wait(shared.k_full(slot), phase);
       const KeyTile& t = shared.tile(slot);
-      const int keys = uniform(t.keys), ordinal = uniform(t.sequence);
+      const int keys = ptx::uniform(t.keys), ordinal = ptx::uniform(t.sequence);
       ptx::wgmma_fence();
       multiply_rows<T, C::kDim, C::kQueries>(s, k, C::kPanelKv, shared.q(), C::kPanelQ);
       ptx::wgmma_commit_group();
       if (tile != warpgroup) store_grad_k(last_grad_k, kPanels - 1, row, end);
-      row = uniform(t.kv_row);
-      end = uniform(t.kv_end);
+      row = ptx::uniform(t.kv_row);
+      end = ptx::uniform(t.kv_end);
       // Sequences without a tile of this warpgroup: wait for their dO before it is given back, so that a phase cannot
       // end by two arrivals of one warp.
       for (; sequence + 1 < ordinal / 2; ++sequence) {
@@ -148,7 +148,7 @@ struct QStationaryConsumer {
 // dQ of all tiles of the CTA, in registers, written once as one partial sum. Gives the slots back.
 template <typename C>
 JFA_INLINE void sum_queries(const BackwardParams& p, QStationaryShared<C> shared, const TileRange& range) {
-  const int warp = uniform(threadIdx.x / 32 % 4), lane = threadIdx.x % 32;
+  const int warp = ptx::uniform(threadIdx.x / 32 % 4), lane = threadIdx.x % 32;
   float sum[C::kBlocks][C::kDim / 2];
 #pragma unroll
   for (int b = 0; b < C::kBlocks; ++b) {

@@ -28,7 +28,7 @@ __device__ __forceinline__ void backward_q_stationary(const BackwardMaps& maps, 
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  const int warpgroup = uniform(threadIdx.x / 128);
+  const int warpgroup = ptx::uniform(threadIdx.x / 128);
   ptx::griddepcontrol_wait();
   const TileRange range(p.schedule);
   if (warpgroup == 0) {

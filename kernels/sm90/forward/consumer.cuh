@@ -41,7 +41,7 @@ struct Consumer {
         map_o(map),
         shared(smem),
         warpgroup(warpgroup_index),
-        warp(__shfl_sync(~0u, threadIdx.x / 32 % 4, 0)),
+        warp(ptx::uniform(threadIdx.x / 32 % 4)),
         lane(threadIdx.x % 32),
         first_k(ptx::wgmma_descriptor_low(smem.slot(0), 16)),
         first_v(ptx::wgmma_descriptor_low(smem.slot(0), C::kPanelKv)) {

@@ -28,7 +28,7 @@ __device__ __forceinline__ void forward(const CUtensorMap& map_q, const CUtensor
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+  const int warpgroup = ptx::uniform(threadIdx.x / 128), warp = ptx::uniform(threadIdx.x / 32);
   if (warpgroup == 0) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
     ptx::griddepcontrol_wait();
