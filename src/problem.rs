@@ -45,6 +45,15 @@ impl Dtype {
             Dtype::Fp32 => 4,
         }
     }
+
+    /// As it occurs in the names of kernels.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Dtype::Bf16 => "bf16",
+            Dtype::Fp16 => "fp16",
+            Dtype::Fp32 => "fp32",
+        }
+    }
 }
 
 /// Element type of the offsets.
@@ -79,6 +88,11 @@ pub struct Mask {
 impl Mask {
     /// The mask that hides nothing.
     pub const NONE: Mask = Mask { left: None, right: None, alignment: Alignment::TopLeft };
+
+    /// Whether every query sees every key.
+    pub fn hides_nothing(&self) -> bool {
+        self.left.is_none() && self.right.is_none()
+    }
 
     /// The key on the diagonal of query 0.
     pub fn diagonal(&self, len_q: i64, len_kv: i64) -> i64 {
@@ -225,7 +239,7 @@ impl Problem {
     }
 
     fn visible_pairs(&self, s: &Sequence) -> f64 {
-        if self.mask.left.is_none() && self.mask.right.is_none() {
+        if self.mask.hides_nothing() {
             return s.len_q as f64 * s.len_kv as f64;
         }
         let keys = |i| self.mask.keys(i..i + 1, s.len_q, s.len_kv);

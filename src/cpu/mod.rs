@@ -76,11 +76,7 @@ impl Plan {
     /// What was decided.
     pub fn info(&self, problem: &Problem) -> Info {
         let workers = self.threads.workers() as u32;
-        let dtype = match problem.dtype {
-            Dtype::Bf16 => "bf16",
-            Dtype::Fp16 => "fp16",
-            Dtype::Fp32 => "fp32",
-        };
+        let dtype = problem.dtype.name();
         let phase = |name: &str, block_n, tiles, imbalance| Phase {
             kernel: format!("{name}_{dtype}_d{}", problem.head_dim),
             workers,

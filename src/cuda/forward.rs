@@ -8,7 +8,7 @@ use super::tensor_map::{self, Columns, Shape, TensorMap};
 use super::{Plan, ragged_end};
 use crate::error::Result;
 use crate::plan::{self, Extent};
-use crate::problem::{Dtype, Problem};
+use crate::problem::Problem;
 use crate::schedule;
 use crate::workspace::Carver;
 
@@ -44,12 +44,15 @@ impl Forward {
     }
 }
 
+/// Whether a problem needs a kernel with a mask, which also takes negative scales.
+pub(super) fn is_masked(problem: &Problem) -> bool {
+    !problem.mask.hides_nothing() || problem.scale < 0.0
+}
+
 /// What the names of a problem's forward kernels end with, from the element type on, and that of their unit.
 pub(super) fn suffixes(problem: &Problem, dim: u32) -> (String, String) {
-    let dtype = if problem.dtype == Dtype::Fp16 { "fp16" } else { "bf16" };
-    let masked = problem.mask.left.is_some() || problem.mask.right.is_some() || problem.scale < 0.0;
-    let unit = format!("{dtype}_d{dim}");
-    (format!("{unit}{}", if masked { "_mask" } else { "" }), unit)
+    let unit = format!("{}_d{dim}", problem.dtype.name());
+    (format!("{unit}{}", if is_masked(problem) { "_mask" } else { "" }), unit)
 }
 
 impl Plan {

@@ -4,7 +4,7 @@ use super::driver::{Gpu, Kernel};
 use super::forward::{self, Forward};
 use super::tensor_map::Columns;
 use crate::error::Result;
-use crate::problem::{Dtype, Problem};
+use crate::problem::Problem;
 use crate::schedule::{BackwardDeal, blocks};
 
 /// Rows of a forward tile: queries, or queries of several heads.
@@ -36,8 +36,7 @@ fn packed_heads(problem: &Problem) -> u32 {
 /// The forward kernel of a problem, loaded.
 pub(super) fn forward(gpu: &Gpu, problem: &Problem) -> Result<Forward> {
     let dim = (problem.head_dim as u32).next_multiple_of(64);
-    let masked = problem.mask.left.is_some() || problem.mask.right.is_some() || problem.scale < 0.0;
-    let common = problem.broadcast_q && !masked && dim <= 128;
+    let common = problem.broadcast_q && !forward::is_masked(problem) && dim <= 128;
     let pack = if common { packed_heads(problem) } else { 1 };
     // Few rows: several CTAs of one consumer warpgroup each share a multiprocessor, on different sequences.
     let small = common && problem.limits.seqlen_q * i64::from(pack) <= 64;
@@ -111,10 +110,9 @@ impl Backward {
 /// Whether the Q-stationary kernel serves a problem with `workers` CTAs: Q and the sums of dQ of one head fit one CTA,
 /// and few CTAs are left over.
 fn is_q_stationary(problem: &Problem, workers: u32) -> bool {
-    let unmasked = problem.mask.left.is_none() && problem.mask.right.is_none();
     let heads = problem.heads_q as u32;
     problem.broadcast_q
-        && unmasked
+        && problem.mask.hides_nothing()
         && problem.group() == 1
         && problem.head_dim <= 128
         && (1..=2 * BACKWARD_BLOCK_M).contains(&problem.limits.seqlen_q)
@@ -129,7 +127,7 @@ fn chain(lanes: u32, part_bytes: i64) -> u32 {
 }
 
 /// The kernel before ("prepare") or after ("finish") the backward.
-pub(super) fn side(gpu: &Gpu, role: &str, dtype: &str, dim: i64) -> Result<Kernel> {
+fn side(gpu: &Gpu, role: &str, dtype: &str, dim: i64) -> Result<Kernel> {
     let name = format!("jfa_backward_{role}_{dtype}_d{dim}");
     Kernel::load(gpu, &format!("backward_{dtype}"), &name, SIDE_THREADS, 0)
 }
@@ -141,15 +139,15 @@ pub(super) fn variant(problem: &Problem) -> (&'static str, i64) {
         65..=128 => 128,
         _ => 256,
     };
-    (if problem.dtype == Dtype::Fp16 { "fp16" } else { "bf16" }, dim)
+    (problem.dtype.name(), dim)
 }
 
 /// The backward kernels of a problem, loaded.
 pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Backward> {
     let (dtype, dim) = variant(problem);
-    let masked = problem.mask.left.is_some() || problem.mask.right.is_some();
     if !is_q_stationary(problem, workers) {
-        let name = format!("jfa_sm90_backward_{dtype}_kv_d{dim}{}", if masked { "_mask" } else { "" });
+        let name =
+            format!("jfa_sm90_backward_{dtype}_kv_d{dim}{}", if problem.mask.hides_nothing() { "" } else { "_mask" });
         let kernel = Kernel::load(gpu, &format!("sm90_backward_{dtype}_kv_d{dim}"), &name, 384, SHARED_BYTES)?;
         return kv_stationary(gpu, problem, workers, kernel, name);
     }
@@ -177,10 +175,9 @@ pub(super) fn kv_stationary(
 ) -> Result<Backward> {
     let (dtype, dim) = variant(problem);
     let heads = problem.heads_kv as u32;
-    let masked = problem.mask.left.is_some() || problem.mask.right.is_some();
     let (deal, parts) = if problem.deterministic && problem.broadcast_q {
         let part_bytes = problem.limits.seqlen_q * dim * 4 * i64::from(problem.heads_q);
-        let chain = if masked { 1 } else { chain(workers / heads, part_bytes) };
+        let chain = if problem.mask.hides_nothing() { chain(workers / heads, part_bytes) } else { 1 };
         let parts = (workers / heads / chain).max(1);
         (BackwardDeal::Lanes { lanes: parts * chain, chain }, parts)
     } else {

@@ -173,8 +173,11 @@ impl ForwardSchedule {
 
 /// Query blocks of an entry: all of a sequence if they surely cost the same, else 1.
 pub fn blocks_per_entry(problem: &Problem, block_m: i64) -> u32 {
-    let unmasked = problem.mask.left.is_none() && problem.mask.right.is_none();
-    if problem.broadcast_q && unmasked { blocks(problem.limits.seqlen_q, block_m).max(1) as u32 } else { 1 }
+    if problem.broadcast_q && problem.mask.hides_nothing() {
+        blocks(problem.limits.seqlen_q, block_m).max(1) as u32
+    } else {
+        1
+    }
 }
 
 impl Deal {
