@@ -144,9 +144,7 @@ impl Expected {
         if products.keys().any(|shape| !shape.contains(&dtype)) {
             wrong.push(format!("has products of another type: {products:?}"));
         }
-        if kernel.local_accesses() > 0 {
-            wrong.push(format!("accesses local memory {} times", kernel.local_accesses()));
-        }
+        wrong.extend(kernel.local_fault());
         if let Some(first) = kernel.overwritten_products().first() {
             wrong.push(format!("overwrites an operand of a product in flight at {:#x}: {}", first.address, first.op));
         }

@@ -117,18 +117,9 @@ impl Tables {
         Ok(Tables { library, driver, conformance: folder.join("jfa-conformance"), kernels })
     }
 
-    /// Whether the library has kernels of the backward for a device.
-    fn has_backward(&self, device: &str) -> bool {
-        let prefix = format!("{}backward", own_kernels(device));
-        self.kernels.iter().any(|name| name.starts_with(&prefix))
-    }
-
     /// The kernels that run on a device.
     fn of_device(&self, device: &str) -> BTreeSet<String> {
-        let runs = |name: &&String| match name.strip_prefix("jfa_sm") {
-            Some(_) => name.starts_with(own_kernels(device)),
-            None => self.has_backward(device) || !name.starts_with("jfa_backward"),
-        };
+        let runs = |name: &&String| !name.starts_with("jfa_sm") || name.starts_with(own_kernels(device));
         self.kernels.iter().filter(runs).cloned().collect()
     }
 
@@ -136,9 +127,6 @@ impl Tables {
     pub fn command(&self, context: &Context, shape: Shape, filter: &str) -> Command {
         let mut command = context.command(&self.conformance);
         command.args(["--device", "cuda", "--filter", filter, "--library"]).arg(&self.library);
-        if !self.has_backward(shape.device) {
-            command.arg("--forward-only");
-        }
         command.args(["--random", &shape.random.to_string()]);
         command.env("LD_LIBRARY_PATH", &self.driver).env("CUDASIM_SEED", shape.seed.to_string());
         command.env("CUDASIM_DEVICE", shape.device).env("CUDASIM_SMS", shape.multiprocessors.to_string());

@@ -20,19 +20,16 @@ pub fn check(kernel: &Kernel) -> Option<Vec<String>> {
     for name in NEEDED.into_iter().filter(|name| !kernel.code.iter().any(|i| i.is(name))) {
         wrong.push(format!("has no {name}"));
     }
-    let products: Vec<usize> = (0..kernel.code.len()).filter(|&at| kernel.code[at].is("UTCHMMA")).collect();
+    let (products, apart) = kernel.tensor_products(GAP);
     let expected = dim / 16 + keys / 16;
-    if products.len() != expected {
-        wrong.push(format!("has {} products, not {expected}", products.len()));
+    if products != expected {
+        wrong.push(format!("has {products} products, not {expected}"));
     }
     // Three runs of products: S, and O for each of two slices of P.
-    let apart = products.windows(2).filter(|pair| pair[1] - pair[0] > GAP).count();
     if apart > 2 {
         wrong.push(format!("has {apart} gaps between products, not 2"));
     }
-    if kernel.local_accesses() > 0 {
-        wrong.push(format!("accesses local memory {} times", kernel.local_accesses()));
-    }
+    wrong.extend(kernel.local_fault());
     Some(wrong)
 }
 

@@ -32,20 +32,17 @@ pub fn check(kernel: &Kernel) -> Option<Vec<String>> {
     for name in needed.filter(|name| !kernel.code.iter().any(|i| i.op.starts_with(**name))) {
         wrong.push(format!("has no {name}"));
     }
-    let products: Vec<usize> = (0..kernel.code.len()).filter(|&at| kernel.code[at].is("UTCHMMA")).collect();
+    let (products, apart) = kernel.tensor_products(GAP);
     // S and dP, dV, and twice dQ and dK: in the loop and behind it.
     let (queries, keys) = (if dim > 128 { 64 } else { 128 }, if pair { 256 } else { 128 });
     let (runs, expected) = (7, 2 * dim / 16 + queries / 16 + 2 * (keys + queries) / 16);
-    if products.len() != expected {
-        wrong.push(format!("has {} products, not {expected}", products.len()));
+    if products != expected {
+        wrong.push(format!("has {products} products, not {expected}"));
     }
-    let apart = products.windows(2).filter(|pair| pair[1] - pair[0] > GAP).count();
     if apart >= 2 * runs {
         wrong.push(format!("has {apart} gaps between products for {runs} operands"));
     }
-    if kernel.local_accesses() > 0 {
-        wrong.push(format!("accesses local memory {} times", kernel.local_accesses()));
-    }
+    wrong.extend(kernel.local_fault());
     Some(wrong)
 }
 

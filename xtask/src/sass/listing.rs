@@ -176,6 +176,18 @@ impl Kernel {
         count
     }
 
+    /// Products of Blackwell's tensor cores, and how often more than `gap` instructions lie from one to the next.
+    pub fn tensor_products(&self, gap: usize) -> (usize, usize) {
+        let places: Vec<usize> = (0..self.code.len()).filter(|&at| self.code[at].is("UTCHMMA")).collect();
+        (places.len(), places.windows(2).filter(|pair| pair[1] - pair[0] > gap).count())
+    }
+
+    /// What is wrong if there are accesses to local memory.
+    pub fn local_fault(&self) -> Option<String> {
+        let accesses = self.local_accesses();
+        (accesses > 0).then(|| format!("accesses local memory {accesses} times"))
+    }
+
     /// Instructions that load from or store to local memory.
     pub fn local_accesses(&self) -> usize {
         self.code.iter().filter(|i| i.is("LDL") || i.is("STL")).count()
