@@ -4,6 +4,7 @@ mod bench;
 mod context;
 mod demo;
 mod package;
+mod races;
 mod sass;
 mod sim;
 mod test;
@@ -22,6 +23,7 @@ usage: cargo xtask <command>
   toolchain   install the pinned CUDA compiler in the build folder
   sass        check the machine code of the CUDA kernels that were built
   sim         run the CUDA kernels on cudasim, without a GPU
+  races       leave out waits of a Blackwell kernel that cudasim must miss
   torch       build the PyTorch operators and run their tests; options go to pytest
   trainer     build the C++ trainer on libtorch and train
   header      write include/jfa/jfa.h anew from src/capi
@@ -46,6 +48,7 @@ fn dispatch(context: &Context, words: &[&str]) -> Result {
         ["toolchain"] => toolchain::run(context),
         ["sass"] => sass::run(context),
         ["sim", options @ ..] => sim::run(context, options),
+        ["races"] => races::check(context).map(drop),
         ["torch", options @ ..] => torch::tests(context, options)?.1,
         ["trainer"] => torch::train(context),
         ["header"] => {

@@ -6,6 +6,7 @@ mod listing;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::context::{Context, Result};
 use crate::tools::site_packages;
@@ -25,20 +26,11 @@ pub struct Summary {
 /// # Errors
 /// If there is no disassembler, or it fails.
 pub fn check(context: &Context) -> Result<Option<Summary>> {
-    let Some(folder) = newest_images(&context.target)? else { return Ok(None) };
-    let programs = disassembler(context)?;
-    let mut images: Vec<PathBuf> = fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    images.retain(|path| path.extension().is_some_and(|extension| extension == "fatbin"));
-    images.sort();
-    println!("{}", folder.display());
+    let Some(images) = images(context)? else { return Ok(None) };
     println!("{:<36} {:>9}  exponentials before/after the last wait: steady | tile boundary", "kernel", "registers");
     let mut kernels = Vec::new();
-    for image in images {
-        let mut cuobjdump = context.command(programs.join("cuobjdump"));
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        // cuobjdump starts nvdisasm, which lies beside it.
-        let path = std::env::join_paths(std::iter::once(programs.clone()).chain(std::env::split_paths(&path)))?;
-        let text = context.output(cuobjdump.env("PATH", path).arg("--dump-sass").arg(&image))?;
+    for image in &images {
+        let text = context.output(cuobjdump(context)?.arg("--dump-sass").arg(image))?;
         kernels.extend(Kernel::parse(&text));
     }
     let mut summary = Summary { passed: 0, failed: 0 };
@@ -66,7 +58,7 @@ pub fn check(context: &Context) -> Result<Option<Summary>> {
     }
     findings.iter().for_each(|finding| println!("{finding}"));
     if summary.passed + summary.failed == 0 {
-        return Err(format!("{} holds no forward kernel", folder.display()).into());
+        return Err("the build holds no forward kernel".into());
     }
     Ok(Some(summary))
 }
@@ -184,6 +176,31 @@ fn row(kernel: &Kernel) -> String {
         "",
         products.join(", ")
     )
+}
+
+/// The images of the newest build, in the order of their names; `None` if no build has CUDA kernels.
+///
+/// # Errors
+/// If a folder cannot be read.
+pub fn images(context: &Context) -> Result<Option<Vec<PathBuf>>> {
+    let Some(folder) = newest_images(&context.target)? else { return Ok(None) };
+    println!("{}", folder.display());
+    let mut images: Vec<PathBuf> = fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    images.retain(|path| path.extension().is_some_and(|extension| extension == "fatbin"));
+    images.sort();
+    Ok(Some(images))
+}
+
+/// cuobjdump, which finds the nvdisasm that lies beside it.
+///
+/// # Errors
+/// If it is not installed.
+pub fn cuobjdump(context: &Context) -> Result<Command> {
+    let programs = disassembler(context)?;
+    let mut command = context.command(programs.join("cuobjdump"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    command.env("PATH", std::env::join_paths(std::iter::once(programs).chain(std::env::split_paths(&path)))?);
+    Ok(command)
 }
 
 /// The output folder of the build script that compiled kernels last.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::context::{Context, Result, fresh_folder};
-use crate::{demo, sass, sim, toolchain, torch};
+use crate::{demo, races, sass, sim, toolchain, torch};
 
 /// Tests that passed and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ struct Count {
 /// One part of the check.
 type Step = (&'static str, fn(&Context) -> Result<Count>);
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     ("CUDA compiler", compiler),
     ("rustfmt", rustfmt),
     ("clang-format", clang_format),
@@ -28,6 +28,7 @@ const STEPS: [Step; 13] = [
     ("C and C++ tests of the installed package", ctests),
     ("machine code of the CUDA kernels", machine_code),
     ("CUDA kernels on cudasim", simulated),
+    ("races that cudasim must report", races),
     ("Triton's kernels on cudasim", triton),
     ("PyTorch operators", torch_operators),
     ("trainer in C++", trainer),
@@ -196,6 +197,10 @@ fn simulated(context: &Context) -> Result<Count> {
         sum = Count { passed: sum.passed + count.passed, failed: sum.failed + count.failed };
     }
     Ok(sum)
+}
+
+fn races(context: &Context) -> Result<Count> {
+    Ok(Count { passed: races::check(context)?, failed: 0 })
 }
 
 fn triton(context: &Context) -> Result<Count> {
