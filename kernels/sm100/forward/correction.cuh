@@ -15,8 +15,7 @@ struct Correction {
   const int thread, lane;
   const uint32_t output;  // O of this warp's rows of group 0
   Tiles<C> tiles;
-  Ring<1> o_full[C::kGroups];  // of the last product issued
-  Ring<1> staging[C::kGroups];
+  Ring<1> finished[C::kGroups];  // tiles
   Ring<C::kMessages> message[C::kGroups];
 
   JFA_INLINE Correction(const ForwardParams& params, ForwardShared<C> smem, uint32_t columns)
@@ -39,12 +38,6 @@ struct Correction {
     return x;
   }
 
-  JFA_INLINE void wait_output(int group) {
-    ptx::mbarrier_wait(shared.barrier(C::kOFull + group), o_full[group].phase);
-    o_full[group].advance();
-    ptx::tcgen05_fence_after();
-  }
-
   // O of a group is as the next product needs it.
   JFA_INLINE void allow_output(int group) {
     ptx::tcgen05_fence_before();
@@ -52,11 +45,12 @@ struct Correction {
     arrive(C::kPFull + group * C::kSlices);
   }
 
-  // Ahead of a further block. Most often, no row of the warp has a larger maximum, and O is not touched.
+  // Ahead of a further block. Most often, no row of the warp has a larger maximum, and O is not touched. Who sends the
+  // factor has waited for the scores of that block, whose commit was for the product before, too.
   JFA_INLINE void rescale(int group) {
     const float factor = receive(group);
     if (C::kRescale == 0 || __any_sync(~0u, factor != 1)) {
-      wait_output(group);
+      ptx::tcgen05_fence_after();
 #pragma unroll
       for (int column = 0; column < C::kDim; column += 32) {
         float o[32];
@@ -67,8 +61,6 @@ struct Correction {
         ptx::tmem_store<32>(output + group * C::kDim + column, o);
       }
       ptx::tmem_wait_store();
-    } else {
-      o_full[group].advance();
     }
     allow_output(group);
   }
@@ -92,10 +84,10 @@ struct Correction {
     const float inverse = C::kMask && sum == 0 ? 0 : ptx::rcp(sum);
     scale *= inverse;
     other_scale *= inverse;
-    wait_output(group);
-    if (both) wait_output(kOther);
-    ptx::mbarrier_wait(shared.barrier(C::kStagingEmpty + group), staging[group].phase ^ 1);
-    staging[group].advance();
+    ptx::mbarrier_wait(shared.barrier(C::kOFull + group), finished[group].phase);
+    ptx::tcgen05_fence_after();
+    ptx::mbarrier_wait(shared.barrier(C::kStagingEmpty + group), finished[group].phase ^ 1);
+    finished[group].advance();
 #pragma unroll
     for (int column = 0; column < C::kDim; column += kColumns) {
       float o[kColumns];

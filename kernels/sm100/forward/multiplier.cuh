@@ -123,7 +123,10 @@ struct Multiplier {
           if (group == 0 || output.by_keys) of_v = wait_slot();
           issue_output(group, of_v, !output.first);
           if (group == output.groups - 1 || output.by_keys) commit(C::kSlotEmpty + of_v);
-          commit(C::kOFull + group);
+          // A commit is for everything before it. Groups that differ by keys are finished together.
+          if (output.last && (group == output.groups - 1 || !output.by_keys)) {
+            commit(C::kOFull + (output.by_keys ? 0 : group));
+          }
         } else {
           if (group == 0) more = advance();
           if (!more || group >= scores.groups) continue;
