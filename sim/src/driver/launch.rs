@@ -117,7 +117,7 @@ impl Driver {
         self.launches += 1;
         let numbered = Launch { number: self.launches, ..launch.again() };
         let start = Instant::now();
-        let seed = self.seed.wrapping_mul(0x1_0001).wrapping_add(self.launches.into());
+        let seed = self.interleaving.of(self.launches);
         match run(&numbered, &mut self.memory, seed) {
             Ok(counters) => {
                 if counters.omitted {

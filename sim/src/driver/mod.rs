@@ -3,6 +3,7 @@
 
 mod context;
 mod device;
+mod interleaving;
 mod launch;
 mod library;
 mod memory;
@@ -22,6 +23,7 @@ use crate::error::{Fault, Kind};
 use crate::machine::{Counters, Global};
 use crate::program::Kernel;
 use device::Model;
+use interleaving::Interleaving;
 use stream::{Event, Graph, Stream};
 
 /// Everything that handles name.
@@ -40,7 +42,7 @@ struct Driver {
     retained: Vec<u32>,
     next_handle: usize,
     launches: u32,
-    seed: u64,
+    interleaving: Interleaving,
     /// By device, the error that every call returns once a kernel has failed.
     failed: Vec<Option<CUresult>>,
     report: bool,
@@ -109,7 +111,7 @@ fn initialise() -> CUresult {
             retained: vec![0; devices as usize],
             next_handle: 0x1000,
             launches: 0,
-            seed: number("CUDASIM_SEED", 1),
+            interleaving: Interleaving::new(number("CUDASIM_SEED", 1)),
             failed: vec![None; devices as usize],
             report: number("CUDASIM_REPORT", 0) != 0,
             totals: Vec::new(),
@@ -140,7 +142,8 @@ impl Driver {
 
     /// A fault of a kernel: it stays with the context of the device.
     fn fail(&mut self, device: i32, fault: &Fault) {
-        eprintln!("cudasim: seed {}, launch {}: {fault}", self.seed, self.launches);
+        let (seed, launch) = self.interleaving.name(self.launches);
+        eprintln!("cudasim: seed {seed}, launch {launch}: {fault}");
         self.failed[device as usize].get_or_insert(match fault.kind {
             Kind::OutOfBounds => CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
             Kind::Misaligned => CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,

@@ -44,7 +44,7 @@ pub fn swizzle_number(swizzle: Swizzle) -> u8 {
     SWIZZLES.iter().position(|s| *s == swizzle).map_or(0, |at| at as u8 + 1)
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Word {
     writer: Epoch,
     readers: [Epoch; 2],
@@ -54,6 +54,29 @@ struct Word {
     atomic: bool,
     more: bool,
     swizzle: u8,
+}
+
+/// What the last access made of a word: neighbours mostly have the same history. Good for one `Who` and one kind of
+/// access.
+#[derive(Default)]
+pub struct Memo(Option<(Word, Word)>);
+
+impl Memo {
+    /// Does the same to a word with the same history; whether it could.
+    fn repeat(&self, word: &mut Word) -> bool {
+        match self.0 {
+            Some((before, after)) if before == *word => {
+                *word = after;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Words whose readers are listed elsewhere are always looked at.
+    fn keep(&mut self, before: Word, after: Word) {
+        self.0 = (!before.more && !after.more).then_some((before, after));
+    }
 }
 
 pub struct Shared {
@@ -86,13 +109,15 @@ impl Shared {
     /// Bytes that nothing wrote.
     pub fn check_written(&self, offset: u32, bytes: u32) -> Result<()> {
         let range = offset as usize..(offset + bytes) as usize;
-        match self.valid[range].iter().position(|&v| v == 0) {
-            None => Ok(()),
-            Some(at) => Fault::err(
-                Kind::Uninitialised,
-                format!("nothing has written the byte at shared offset {:#x}", offset as usize + at),
-            ),
+        // All flags at once, because this is the path that vectorises.
+        if self.valid[range.clone()].iter().fold(1, |all, v| all & v) == 1 {
+            return Ok(());
         }
+        let at = self.valid[range].iter().position(|&v| v == 0).unwrap_or(0);
+        Fault::err(
+            Kind::Uninitialised,
+            format!("nothing has written the byte at shared offset {:#x}", offset as usize + at),
+        )
     }
 
     pub fn mark_written(&mut self, offset: u32, bytes: u32, written: bool) {
@@ -101,17 +126,27 @@ impl Shared {
 
     /// Bytes that `who` may read.
     pub fn read(&mut self, offset: u32, bytes: u32, who: Who, agents: &[String]) -> Result<&[u8]> {
+        self.read_on(offset, bytes, who, agents, &mut Memo::default())
+    }
+
+    /// One of several such reads of the same `who`.
+    pub fn read_on(&mut self, offset: u32, bytes: u32, who: Who, agents: &[String], memo: &mut Memo) -> Result<&[u8]> {
         self.check(offset, bytes)?;
         self.check_written(offset, bytes)?;
-        self.note_read(offset, bytes, who, agents)?;
+        self.note_read(offset, bytes, who, agents, memo)?;
         Ok(&self.bytes[offset as usize..][..bytes as usize])
     }
 
     /// Records a read, or reports the write that it races with.
-    pub fn note_read(&mut self, offset: u32, bytes: u32, who: Who, agents: &[String]) -> Result<()> {
+    fn note_read(&mut self, offset: u32, bytes: u32, who: Who, agents: &[String], memo: &mut Memo) -> Result<()> {
         let (first, last) = (offset / 4, (offset + bytes - 1) / 4);
+        let whole = (offset | bytes).is_multiple_of(4);
         for index in first..=last {
             let word = &mut self.words[index as usize];
+            if whole && memo.repeat(word) {
+                continue;
+            }
+            let before = *word;
             if word.writer != who.epoch && !word.writer.never() && word.bytes & mask(offset, bytes, index) != 0 {
                 ordered(word, index, who, false, agents)?;
             }
@@ -127,6 +162,9 @@ impl Shared {
                 );
             }
             if word.readers[0] == who.epoch {
+                if whole {
+                    memo.keep(before, before);
+                }
                 continue;
             }
             // Readers of one agent share an entry; lanes that have not met since become the whole of it.
@@ -147,6 +185,9 @@ impl Shared {
                     more.push(own);
                 }
             }
+            if whole {
+                memo.keep(before, *word);
+            }
         }
         Ok(())
     }
@@ -154,8 +195,14 @@ impl Shared {
     /// Records a write, or reports what it races with. `repeats`: the bytes stay what they are.
     pub fn note_write(&mut self, offset: u32, bytes: u32, who: Who, repeats: bool, agents: &[String]) -> Result<()> {
         let (first, last) = (offset / 4, (offset + bytes - 1) / 4);
+        let whole = (offset | bytes).is_multiple_of(4);
+        let mut memo = Memo::default();
         for index in first..=last {
             let word = &mut self.words[index as usize];
+            if whole && memo.repeat(word) {
+                continue;
+            }
+            let before = *word;
             let bytes = mask(offset, bytes, index);
             if word.writer != who.epoch
                 && !word.writer.never()
@@ -188,6 +235,9 @@ impl Shared {
             word.generic = who.proxy == Proxy::Generic;
             word.atomic = who.atomic;
             word.swizzle = who.swizzle;
+            if whole {
+                memo.keep(before, *word);
+            }
         }
         Ok(())
     }

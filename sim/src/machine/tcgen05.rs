@@ -115,8 +115,8 @@ impl Machine<'_> {
                         format!("tcgen05.ld into {} registers, not {}", d.len(), values.len()),
                     );
                 }
-                access.for_each(at, rank, |_, _, lane, column| {
-                    state.note(lane, column, 1, false, epoch, &ordered, agents)
+                access.rows(at, rank, |lane, column, count| {
+                    state.note(lane, column, count, false, epoch, &ordered, agents)
                 })?;
                 for (value, &slot) in values.iter().zip(d) {
                     warp.set(slot, mask, &value.map(u64::from))?;
@@ -136,8 +136,8 @@ impl Machine<'_> {
                 let (epoch, knows) = (Epoch::new(warp.access_agent, warp.access_count), &warp.knows.all);
                 let agents = &cluster.agents;
                 let state = &mut cluster.ctas[cta].tensor;
-                access.for_each(at, rank, |_, _, lane, column| {
-                    state.note(lane, column, 1, true, epoch, &|e, _| knows.covers(e), agents)
+                access.rows(at, rank, |lane, column, count| {
+                    state.note(lane, column, count, true, epoch, &|e, _| knows.covers(e), agents)
                 })?;
                 state.memory.store(cta as u32, access, at, rank, &values)?;
             }

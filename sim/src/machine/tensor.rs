@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::clock::{Epoch, Knowledge};
-use super::shared::{Proxy, Shared, Who, swizzle_number};
+use super::shared::{Memo, Proxy, Shared, Who, swizzle_number};
 use super::state::{Cluster, Issued, Wait, Warp};
 use super::step::Flow;
 use crate::error::{Fault, Kind, Result};
@@ -243,7 +243,7 @@ impl Machine<'_> {
             _ => swizzle_number(b.swizzle),
         };
         let who = Who { epoch, knows: &issued.knows, proxy: Proxy::Async, atomic: false, swizzle };
-        let mut reader = Reader { shared, who, agents };
+        let mut reader = Reader { shared, who, agents, memo: Memo::default() };
         instruction.execute(a, b, issued.scale_d, &mut reader, &mut tile)?;
         for (w, warp) in warps.iter_mut().enumerate() {
             let Some(warp) = warp else { continue };
@@ -266,12 +266,13 @@ struct Reader<'a> {
     shared: &'a mut Shared,
     who: Who<'a>,
     agents: &'a [String],
+    memo: Memo,
 }
 
 impl SharedRead for Reader<'_> {
     fn read16(&mut self, address: u32) -> Result<[u8; 16]> {
         let mut out = [0; 16];
-        out.copy_from_slice(self.shared.read(address, 16, self.who, self.agents)?);
+        out.copy_from_slice(self.shared.read_on(address, 16, self.who, self.agents, &mut self.memo)?);
         Ok(out)
     }
 }

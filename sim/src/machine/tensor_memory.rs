@@ -1,7 +1,7 @@
 //! Shared and Tensor Memory as tcgen05 operations of one or two CTAs see them.
 
 use super::clock::Epoch;
-use super::shared::{Proxy, Who, swizzle_number};
+use super::shared::{Memo, Proxy, Who, swizzle_number};
 use super::state::Cluster;
 use super::tcgen05::Issue;
 use crate::error::{Fault, Kind, Result};
@@ -34,8 +34,18 @@ impl TensorState {
         if self.traces.is_empty() {
             self.traces = vec![Default::default(); (LANES * COLUMNS) as usize];
         }
+        // Neighbours mostly have the same history: (before, after) of the last cell.
+        let mut memo: Option<([Epoch; 2], [Epoch; 2])> = None;
         for column in column..(column + count).min(COLUMNS) {
-            let [writer, reader] = &mut self.traces[(lane * COLUMNS + column) as usize];
+            let trace = &mut self.traces[(lane * COLUMNS + column) as usize];
+            if let Some((before, after)) = memo
+                && before == *trace
+            {
+                *trace = after;
+                continue;
+            }
+            let before = *trace;
+            let [writer, reader] = trace;
             let clash = match () {
                 () if !writer.never() && *writer != epoch && !ordered(*writer, false) => Some((*writer, "written")),
                 () if write && !reader.never() && *reader != epoch && !ordered(*reader, true) => {
@@ -53,6 +63,7 @@ impl TensorState {
                 );
             }
             *(if write { writer } else { reader }) = epoch;
+            memo = Some((before, *trace));
         }
         Ok(())
     }
@@ -64,6 +75,8 @@ pub struct Memories<'a> {
     issue: &'a Issue,
     first: usize,
     swizzle: u8,
+    /// Of reads of shared memory, by CTA of the pair.
+    memos: [Memo; 2],
     /// What the warp issued before, by number.
     operations: &'a [Option<Operation>],
 }
@@ -80,7 +93,8 @@ impl<'a> Memories<'a> {
         if pair && first + 1 >= cluster.ctas.len() {
             return Fault::err(Kind::Exit, "cta_group::2 in a CTA without a peer");
         }
-        Ok(Memories { cluster, issue, first, swizzle: swizzle.map_or(0, swizzle_number), operations })
+        let (swizzle, memos) = (swizzle.map_or(0, swizzle_number), Default::default());
+        Ok(Memories { cluster, issue, first, swizzle, memos, operations })
     }
 
     fn note(&mut self, cta: usize, lane: u32, column: u32, count: u32, write: bool) -> Result<()> {
@@ -110,7 +124,7 @@ impl Pair for Memories<'_> {
         let (epoch, knows) = (self.issue.epoch, &self.issue.knows);
         let who = Who { epoch, knows, proxy: Proxy::Async, atomic: false, swizzle: self.swizzle };
         let mut out = [0; 16];
-        out.copy_from_slice(shared.read(address, 16, who, agents)?);
+        out.copy_from_slice(shared.read_on(address, 16, who, agents, &mut self.memos[cta])?);
         Ok(out)
     }
 

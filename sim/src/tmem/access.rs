@@ -127,6 +127,20 @@ impl Access {
     }
 }
 
+impl Access {
+    /// Calls `visit(lane, column, count)` for cells of a lane that lie side by side, until all have been named.
+    ///
+    /// # Errors
+    /// As [`Access::check`], and those of `visit`.
+    pub fn rows(&self, address: u32, warp: u32, mut visit: impl FnMut(u32, u32, u32) -> Result<()>) -> Result<()> {
+        if self.shape != Shape::L32B32 {
+            return self.for_each(address, warp, |_, _, lane, column| visit(lane, column, 1));
+        }
+        let (lane, column) = self.check(address, warp)?;
+        (0..32).try_for_each(|t| visit(lane + t, column, self.columns() as u32))
+    }
+}
+
 impl TensorMemory {
     fn check_access(&self, cta: u32, access: &Access, address: u32, warp: u32) -> Result<()> {
         let (_, column) = access.check(address, warp)?;
@@ -145,6 +159,14 @@ impl TensorMemory {
         self.check_access(cta, access, address, warp)?;
         let mut registers = vec![[0; 32]; access.registers() as usize];
         let width = if access.packed { Width::Low } else { Width::Full };
+        if access.shape == Shape::L32B32 && !access.packed {
+            let (lane, column) = access.check(address, warp)?;
+            for t in 0..32 {
+                let row = self.row(lane + t, column, registers.len(), width)?;
+                registers.iter_mut().zip(row).for_each(|(register, &value)| register[t as usize] = value);
+            }
+            return Ok(registers);
+        }
         let mut half = 0;
         access.for_each(address, warp, |register, t, lane, column| {
             let value = self.cell(lane, column, width)?;
@@ -170,6 +192,13 @@ impl TensorMemory {
                 Kind::InvalidOperand,
                 format!("{} registers where {access:?} takes {}", registers.len(), access.registers()),
             );
+        }
+        if access.shape == Shape::L32B32 && !access.packed {
+            let (lane, column) = access.check(address, warp)?;
+            return (0..32).try_for_each(|t| {
+                let row: Vec<u32> = registers.iter().map(|register| register[t as usize]).collect();
+                self.write_row(lane + t, column, &row, Width::Full)
+            });
         }
         let mut half = 0;
         access.for_each(address, warp, |register, t, lane, column| {
@@ -256,6 +285,26 @@ mod tests {
                 copy.alloc(0, 512).unwrap();
                 copy.store(0, &access, address, warp, &registers).unwrap();
                 assert_eq!(copy.load(0, &access, address, warp).unwrap(), registers);
+            }
+        }
+    }
+
+    /// Both ways to name the cells of an access name the same ones.
+    #[test]
+    fn rows_are_the_cells() {
+        for (shape, _) in SHAPES {
+            for packed in [false, true] {
+                let access = Access { shape, count: 4, packed };
+                let (mut cells, mut of_rows) = (HashSet::new(), HashSet::new());
+                let visited = access.for_each(32 << 16 | 7, 1, |_, _, lane, column| {
+                    cells.insert((lane, column));
+                    Ok(())
+                });
+                let rows = access.rows(32 << 16 | 7, 1, |lane, column, count| {
+                    of_rows.extend((column..column + count).map(|column| (lane, column)));
+                    Ok(())
+                });
+                assert_eq!((cells, visited.is_ok()), (of_rows, rows.is_ok()), "{shape:?} {packed}");
             }
         }
     }
