@@ -4,13 +4,16 @@ use std::path::PathBuf;
 
 /// How to call the program.
 pub const USAGE: &str = "\
-usage: jfa-conformance --library PATH [--device cpu|cuda] [--filter TEXT] [--seed N] [--random N] [--json FILE] [--list]
-                       [--verbose] [--forward-only] [--record FILE | --vectors FILE]
+usage: jfa-conformance --library PATH [--device cpu|cuda] [--filter TEXT ...] [--seed N] [--random N] [--repeat N]
+                       [--json FILE] [--list] [--verbose] [--forward-only] [--record FILE | --vectors FILE]
   --library PATH   shared library to test, such as target/release/libjfa.so
   --device NAME    cpu (default) or cuda, which is device 0
-  --filter TEXT    run only cases whose name contains TEXT
+  --filter TEXT    run only cases whose name contains TEXT, or that of another --filter; names are whole between two
+                   slashes, as in numeric/every-d64/
   --seed N         seed of all data and of the random cases (default 1)
   --random N       number of random cases (default 60)
+  --repeat N       run all of it N times (default 1); on cudasim the first with the interleavings of CUDASIM_SEED, the
+                   next with those of CUDASIM_SEED + 1, and so on
   --json FILE      write every result to FILE
   --list           print the names of the cases and stop
   --verbose        print the name of each case before it runs
@@ -25,12 +28,14 @@ pub struct Args {
     pub library: Option<PathBuf>,
     /// Run on the first CUDA device.
     pub cuda: bool,
-    /// Part of a name.
-    pub filter: String,
+    /// Parts of names, of which one is enough; none: all cases.
+    pub filters: Vec<String>,
     /// Seed.
     pub seed: u64,
     /// Random cases.
     pub random: u64,
+    /// How often everything runs.
+    pub repeat: u64,
     /// Where results go.
     pub json: Option<PathBuf>,
     /// Only list.
@@ -51,9 +56,10 @@ impl Args {
         let mut args = Args {
             library: None,
             cuda: false,
-            filter: String::new(),
+            filters: Vec::new(),
             seed: 1,
             random: 60,
+            repeat: 1,
             json: None,
             list: false,
             verbose: false,
@@ -78,9 +84,10 @@ impl Args {
                 "--library" => args.library = Some(value.into()),
                 "--device" if value == "cpu" || value == "cuda" => args.cuda = value == "cuda",
                 "--device" => return Err(format!("--device is {value}, but must be cpu or cuda")),
-                "--filter" => args.filter = value,
+                "--filter" => args.filters.push(value),
                 "--seed" => args.seed = number()?,
                 "--random" => args.random = number()?,
+                "--repeat" => args.repeat = number()?,
                 "--json" => args.json = Some(value.into()),
                 "--record" => args.record = Some(value.into()),
                 "--vectors" => args.vectors = Some(value.into()),
@@ -91,5 +98,10 @@ impl Args {
             true => Err("--library is missing".into()),
             false => Ok(args),
         }
+    }
+
+    /// Whether a case of this name was asked for.
+    pub fn wants(&self, path: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| path.contains(filter.as_str()))
     }
 }

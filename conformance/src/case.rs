@@ -193,6 +193,8 @@ pub struct Case {
     pub deterministic: bool,
     /// Bits of `jfa_backward_args.accumulate`.
     pub accumulate: u32,
+    /// Leave out the backward.
+    pub forward_only: bool,
     /// `max_workers`.
     pub workers: i32,
     /// The plan's maxima are above the batch's sizes.
@@ -224,6 +226,7 @@ impl Case {
             broadcast: None,
             deterministic: false,
             accumulate: 0,
+            forward_only: false,
             workers: 0,
             loose: true,
             lengths: lengths.to_vec(),

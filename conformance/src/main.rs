@@ -18,15 +18,18 @@ mod session;
 mod table;
 mod vectors;
 
+use std::cell::OnceCell;
+use std::fmt::Debug;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use api::Api;
 use args::Args;
+use case::Case;
 use dtype::Dtype;
 use memory::{Cuda, Host, Memory};
 use report::Entry;
-use run::Outcome;
+use run::{Known, Outcome};
 use session::Target;
 
 fn main() -> ExitCode {
@@ -54,8 +57,9 @@ fn conform(args: &Args) -> Result<bool, String> {
         false => &[Dtype::Fp32, Dtype::Bf16, Dtype::Fp16],
     };
     let mut cases = table::all(dtypes, args.seed, args.random);
-    cases.retain(|case| case.path().contains(&args.filter));
-    let merges = combine::cases(&args.filter);
+    cases.retain(|case| args.wants(&case.path()));
+    let mut merges = combine::cases();
+    merges.retain(|case| args.wants(&case.path()));
     if args.list {
         cases.iter().for_each(|case| println!("{}", case.path()));
         merges.iter().for_each(|case| println!("{}", case.path()));
@@ -74,35 +78,7 @@ fn conform(args: &Args) -> Result<bool, String> {
     }
     // SAFETY: no precondition.
     println!("{} (version {}), {} cases", path.display(), unsafe { (api.version)() }, cases.len() + merges.len());
-    let mut entries = Vec::new();
-    for case in &cases {
-        if args.verbose {
-            println!("{}", case.path());
-        }
-        let begin = Instant::now();
-        let outcome = run::run(target, case, args.seed);
-        let entry = Entry { group: case.group, path: case.path(), outcome, seconds: begin.elapsed().as_secs_f64() };
-        if let Some(text) = entry.failure() {
-            println!("FAILED {} (--seed {} --random {}): {text}", entry.path, args.seed, args.random);
-            if case.group == "random" {
-                println!("       {case:?}");
-            }
-        }
-        // A fault of the device stays for good: nothing that follows would mean anything.
-        if let Err(text) = target.memory.synchronize() {
-            println!("stopped after {}: {text}", entry.path);
-            entries.push(entry);
-            break;
-        }
-        entries.push(entry);
-    }
-    for case in merges.iter().take_while(|_| target.memory.synchronize().is_ok()) {
-        let entry = case.run(target, args.seed);
-        if let Some(text) = entry.failure() {
-            println!("FAILED {} (--seed {}): {text}", entry.path, args.seed);
-        }
-        entries.push(entry);
-    }
+    let entries = table(target, args, &cases, &merges)?;
     print!("{}", report::summary(&entries));
     if let Some(file) = &args.json {
         std::fs::write(file, report::json(&entries)).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -110,5 +86,52 @@ fn conform(args: &Args) -> Result<bool, String> {
     let failed = entries.iter().filter(|entry| entry.failure().is_some()).count();
     let skipped = entries.iter().filter(|entry| matches!(entry.outcome, Outcome::Skipped(_))).count();
     println!("{} passed, {failed} failed", entries.len() - failed - skipped);
-    Ok(failed == 0 && entries.len() == cases.len() + merges.len() && !entries.is_empty())
+    let wanted = (cases.len() + merges.len()) as u64 * args.repeat;
+    Ok(failed == 0 && entries.len() as u64 == wanted && !entries.is_empty())
+}
+
+/// Runs everything as often as was asked for, until the device fails for good.
+fn table(target: Target, args: &Args, cases: &[Case], merges: &[combine::Case]) -> Result<Vec<Entry>, String> {
+    let known: Vec<OnceCell<Known>> = cases.iter().map(|_| OnceCell::new()).collect();
+    let mut entries = Vec::new();
+    for repetition in 0..args.repeat {
+        let name = |path: String| match repetition {
+            0 => path,
+            _ => format!("{path}, repetition {repetition}"),
+        };
+        let begin = |path: String| {
+            if args.verbose {
+                println!("{}", name(path.clone()));
+            }
+            target.memory.begin(repetition, &path).map(|()| Instant::now())
+        };
+        // A fault of the device stays for good: nothing that follows would mean anything.
+        let mut end = |entry: Entry, details: &dyn Debug| {
+            let path = name(entry.path.clone());
+            if let Some(text) = entry.failure() {
+                println!("FAILED {path} (--seed {} --random {}): {text}", args.seed, args.random);
+                if entry.group == "random" {
+                    println!("       {details:?}");
+                }
+            }
+            entries.push(entry);
+            let state = target.memory.synchronize();
+            state.inspect_err(|text| println!("stopped after {path}: {text}")).is_ok()
+        };
+        for (case, known) in cases.iter().zip(&known) {
+            let start = begin(case.path())?;
+            let outcome = run::run(target, case, args.seed, known);
+            let seconds = start.elapsed().as_secs_f64();
+            if !end(Entry { group: case.group, path: case.path(), outcome, seconds }, case) {
+                return Ok(entries);
+            }
+        }
+        for case in merges {
+            begin(case.path())?;
+            if !end(case.run(target, args.seed), &()) {
+                return Ok(entries);
+            }
+        }
+    }
+    Ok(entries)
 }

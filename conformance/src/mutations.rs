@@ -1,5 +1,6 @@
 //! The runner itself: each kind of defect, put into a library that works, is reported.
 
+use std::cell::OnceCell;
 use std::ffi::c_char;
 
 use jfa::capi::{self, jfa_backward_args, jfa_batch, jfa_forward_args, jfa_plan, jfa_plan_desc, jfa_plan_details};
@@ -72,7 +73,7 @@ fn linked() -> Api {
 }
 
 fn report(api: &Api, case: &Case) -> Report {
-    match run::run(Target { api, memory: &Host, device_type: 0, forward_only: false }, case, 1) {
+    match run::run(Target { api, memory: &Host, device_type: 0, forward_only: false }, case, 1, &OnceCell::new()) {
         Outcome::Done(report) => report,
         Outcome::Skipped(text) => panic!("skipped: {text}"),
     }

@@ -1,5 +1,10 @@
 //! A small seeded generator: results must be the same on every machine.
 
+/// FNV-1a.
+pub fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+}
+
 /// SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
@@ -7,9 +12,7 @@ pub struct Rng(u64);
 impl Rng {
     /// A generator for a seed and a text, so that each case has data of its own whatever runs before it.
     pub fn new(seed: u64, text: &str) -> Self {
-        let hash =
-            text.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-        Rng(hash ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        Rng(hash(text) ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// The next 64 bits.

@@ -37,7 +37,9 @@ const GUARD: [u8; 2] = 0x7fc1u16.to_le_bytes();
 const WORKSPACE_GUARD: usize = 4096;
 
 fn fill(bytes: usize, pattern: [u8; 2]) -> Vec<u8> {
-    pattern.iter().copied().cycle().take(bytes).collect()
+    let mut filled = pattern.repeat(bytes.div_ceil(pattern.len()));
+    filled.truncate(bytes);
+    filled
 }
 
 /// A buffer and what was put there; no image if it is sparse.

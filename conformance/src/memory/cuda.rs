@@ -1,14 +1,17 @@
 //! Device memory through the CUDA driver.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 
-use cudarc::driver::sys;
+use cudarc::driver::sys::{self, CUdriverProcAddressQueryResult};
 
 use super::Memory;
+use crate::rng::hash;
 
 /// Memory of one CUDA device, in its primary context.
 pub struct Cuda {
     device: sys::CUdevice,
+    /// The call of cudasim that chooses an interleaving, by a repetition and a number; other drivers have none.
+    interleave: Option<extern "C" fn(u64, u64) -> sys::CUresult>,
 }
 
 fn check(call: &str, result: sys::CUresult) -> Result<(), String> {
@@ -41,8 +44,22 @@ impl Cuda {
             check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut context, device))?;
             check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context))?;
         }
-        Ok(Cuda { device })
+        Ok(Cuda { device, interleave: interleave() })
     }
+}
+
+/// Asks the driver for what only cudasim has.
+fn interleave() -> Option<extern "C" fn(u64, u64) -> sys::CUresult> {
+    const ADDED_IN: i32 = 12000;
+    let (mut address, mut status) = (std::ptr::null_mut(), CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS);
+    // SAFETY: a name that ends with a null byte, and valid out pointers.
+    let result =
+        unsafe { sys::cuGetProcAddress_v2(c"cudasimInterleave".as_ptr(), &mut address, ADDED_IN, 0, &mut status) };
+    if result != sys::CUresult::CUDA_SUCCESS || address.is_null() {
+        return None;
+    }
+    // SAFETY: that is the function's type.
+    Some(unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(u64, u64) -> sys::CUresult>(address) })
 }
 
 impl Drop for Cuda {
@@ -87,6 +104,13 @@ impl Memory for Cuda {
     fn synchronize(&self) -> Result<(), String> {
         // SAFETY: the primary context is current.
         check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
+    }
+
+    fn begin(&self, repetition: u64, name: &str) -> Result<(), String> {
+        match self.interleave {
+            Some(interleave) => check("cudasimInterleave", interleave(repetition, hash(name))),
+            None => Ok(()),
+        }
     }
 
     fn name(&self) -> String {

@@ -32,6 +32,11 @@ pub trait Memory {
     /// Waits for the device, and tells of a fault.
     fn synchronize(&self) -> Result<(), String>;
 
+    /// Says what begins, so that a simulator interleaves it as if it began alone; other devices do not care.
+    fn begin(&self, _repetition: u64, _name: &str) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Name of the device.
     fn name(&self) -> String;
 }

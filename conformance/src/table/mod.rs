@@ -9,6 +9,7 @@ mod numeric;
 mod random;
 mod rejections;
 mod sizes;
+mod soak;
 mod values;
 
 use crate::case::Case;
@@ -24,6 +25,7 @@ pub fn all(dtypes: &[Dtype], seed: u64, randoms: u64) -> Vec<Case> {
         cases.extend(layouts::cases(dtype));
         cases.extend(bits::cases(dtype));
         cases.extend(accumulate::cases(dtype));
+        cases.extend(soak::cases(dtype));
     }
     // What does not depend on the type runs in one that all devices have.
     cases.extend(sizes::cases(Dtype::Bf16));
