@@ -1,5 +1,7 @@
 //! Runs the CUDA kernels of the real library without a GPU, on cudasim.
 
+mod soak;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
@@ -22,14 +24,17 @@ usage: cargo xtask sim [--seeds N] [--first N] [--device NAME] [--sms N] [-- TES
   --seeds N      interleavings to try (default 3)
   --first N      the first of them (default 1)
   --device NAME  the GPU that is modelled: h200 (default), b200 or b300
-  --sms N        its multiprocessors (default 4: persistent kernels then take several turns)
+  --sms N        its multiprocessors (default 4, for soak 2: persistent kernels then take several turns)
   TEST           part of the names of conformance cases (default: all)
-  soak           small cases that run every kernel
+  soak           small cases that run every kernel once in each interleaving
   mutate         leaves out one ordering instruction of KERNEL after the other, and lists those that nobody misses
   vectors        O and LSE of small forwards, which must be those of an H200 to the bit
   switches       counters of the Blackwell forward with one optimisation after the other left out (default: d128)
   speed          thread-instructions a second on elementwise code
   triton         kernels that Triton compiles";
+
+/// The variable that chooses between pairs of CTAs and single ones.
+const PAIRS: &str = "JFA_SM100_PAIRS";
 
 /// What an H200 computed.
 const VECTORS: &str = "conformance/vectors/h200.bin";
@@ -50,28 +55,6 @@ const SWITCHES: [&str; 8] = [
 fn own_kernels(device: &str) -> &'static str {
     if device == "h200" { "jfa_sm90_" } else { "jfa_sm100_" }
 }
-
-/// Small cases that together run every kernel: each head dimension of its own code, with and without a mask, with keys
-/// and with queries that stay in place.
-const SOAK: [&str; 17] = [
-    "numeric/every-d64",
-    "numeric/every-d128",
-    "numeric/every-d192",
-    "numeric/every-d256",
-    "numeric/masks-d64-w20-20tl",
-    "numeric/masks-d128-w40-7br",
-    "numeric/packed-d192-h1.1-w0-0tl",
-    "numeric/packed-d256-h1.1-w63-0br",
-    "numeric/masks-d64-full",
-    "numeric/masks-d128-full",
-    "numeric/broadcast-d96-h2.2-full",
-    "numeric/group-d64-h4.1-q16",
-    "numeric/group-d64-h4.2-q64",
-    "numeric/group-d128-h8.1-q1",
-    "numeric/group-d128-h8.2-q17",
-    "lengths/broadcast-one-key",
-    "combine/two-from",
-];
 
 /// What one run of the table takes.
 pub struct Tables {
@@ -131,7 +114,9 @@ impl Tables {
         command.env("LD_LIBRARY_PATH", &self.driver).env("CUDASIM_SEED", shape.seed.to_string());
         command.env("CUDASIM_DEVICE", shape.device).env("CUDASIM_SMS", shape.multiprocessors.to_string());
         // The Blackwell backward has pairs of CTAs and single ones: every other interleaving tries pairs.
-        command.env("JFA_SM100_PAIRS", (shape.seed % 2).to_string());
+        if std::env::var_os(PAIRS).is_none() {
+            command.env(PAIRS, (shape.seed % 2).to_string());
+        }
         command
     }
 
@@ -170,8 +155,8 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    fn parse(words: &[&'a str]) -> Result<Self> {
-        let (mut seeds, mut first, mut device, mut multiprocessors) = (3u64, 1u64, "h200", 4u32);
+    fn parse(words: &[&'a str], mut multiprocessors: u32) -> Result<Self> {
+        let (mut seeds, mut first, mut device) = (3u64, 1u64, "h200");
         let mut words = words.iter().copied();
         while let Some(word) = words.next() {
             if word == "--" {
@@ -204,25 +189,22 @@ pub fn run(context: &Context, words: &[&str]) -> Result {
         ["speed"] => {
             context.run(context.cargo().args(["bench", "--quiet", "--package", "cudasim", "--bench", "speed"]))
         }
-        ["mutate", kernel, rest @ ..] => mutate(context, kernel, &Options::parse(rest)?),
+        ["mutate", kernel, rest @ ..] => mutate(context, kernel, &Options::parse(rest, 4)?),
         ["vectors", rest @ ..] => {
-            let (options, tables) = (Options::parse(rest)?, Tables::build(context)?);
+            let (options, tables) = (Options::parse(rest, 4)?, Tables::build(context)?);
             for seed in options.seeds.clone() {
                 context.run(&mut tables.vectors(context, options.shape(seed, 0)))?;
             }
             Ok(())
         }
         ["switches", rest @ ..] => {
-            let options = Options::parse(rest)?;
+            let options = Options::parse(rest, 4)?;
             let tests = if options.tests.is_empty() { vec!["numeric/packed-d128-h4.1-full"] } else { options.tests };
             switches(context, &Options { device: "b200", tests, ..options })
         }
-        ["soak", rest @ ..] => {
-            let options = Options::parse(rest)?;
-            soak(context, &Options { tests: SOAK.to_vec(), ..options })
-        }
+        ["soak", rest @ ..] => soak::run(context, &Options::parse(rest, 2)?),
         _ => {
-            let options = Options::parse(words)?;
+            let options = Options::parse(words, 4)?;
             let tests = if options.tests.is_empty() { vec![""] } else { options.tests };
             every_seed(context, &Options { tests, ..options }, 60)
         }
@@ -241,32 +223,6 @@ fn every_seed(context: &Context, options: &Options, random: u32) -> Result {
     }
     println!("{} seeds passed", options.seeds.end - options.seeds.start);
     Ok(())
-}
-
-/// Every seed on the cases of `SOAK`, which must run every kernel of the library.
-fn soak(context: &Context, options: &Options) -> Result {
-    let tables = Tables::build(context)?;
-    let mut idle = tables.of_device(options.device);
-    for seed in options.seeds.clone() {
-        println!("seed {seed}");
-        for test in &options.tests {
-            let mut command = tables.command(context, options.shape(seed, 0), test);
-            let output = command.env("CUDASIM_REPORT", "1").output()?;
-            let text = String::from_utf8_lossy(&output.stderr);
-            if !output.status.success() {
-                print!("{}{text}", String::from_utf8_lossy(&output.stdout));
-                return Err(format!("seed {seed}, {test}: failed").into());
-            }
-            // Lines of the report: `cudasim: NAME: 2 launches, ...`.
-            let launched = text.lines().filter(|line| line.contains(" launches, "));
-            for name in launched.filter_map(|line| line.split(": ").nth(1)) {
-                idle.remove(name);
-            }
-        }
-    }
-    let seeds = options.seeds.end - options.seeds.start;
-    println!("{seeds} seeds on {} cases passed", options.tests.len());
-    if idle.is_empty() { Ok(()) } else { Err(format!("no case runs {idle:?}").into()) }
 }
 
 /// The counters of the Blackwell forward on every test with each of `SWITCHES`; leaves the usual library behind.
@@ -361,8 +317,8 @@ mod tests {
 
     #[test]
     fn options_and_tests() {
-        let options = Options::parse(&["--seeds", "5", "--first", "7", "--", "masks/"]).unwrap();
+        let options = Options::parse(&["--seeds", "5", "--first", "7", "--", "masks/"], 4).unwrap();
         assert_eq!((options.seeds, options.multiprocessors, &options.tests[..]), (7..12, 4, &["masks/"][..]));
-        assert!(Options::parse(&["--seeds"]).is_err() && Options::parse(&["--what", "1"]).is_err());
+        assert!(Options::parse(&["--seeds"], 4).is_err() && Options::parse(&["--what", "1"], 4).is_err());
     }
 }
