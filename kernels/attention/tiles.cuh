@@ -166,19 +166,19 @@ __device__ __forceinline__ int sum_offset(int column, int warp, int lane) {
 
 // One backward tile with a block of keys, as it lies in shared memory.
 struct alignas(16) BackwardTile {
-  int32_t keys;    // keys from the first of the block to the end of the sequence; 0 ends the list
-  int32_t key;     // the first key
-  int32_t kv_row;  // ragged coordinates of it
-  int32_t kv_end;
-  int32_t head;         // key head
+  int32_t keys;         // keys from the first of the block to the end of the sequence; 0 ends the list
   int32_t first_block;  // blocks of 64 queries that see it
   int32_t blocks;
+  int32_t sum_block;  // block of dQ of query 0 and the first query head
+  int32_t key;        // the first key
+  int32_t kv_row;     // ragged coordinates of it
+  int32_t kv_end;
+  int32_t head;      // key head
   int32_t diagonal;  // key on the diagonal of query 0
   int32_t q_row;     // ragged coordinates of query 0, also of O
   int32_t q_end;
   int32_t o_end;
   int32_t stat_block;    // block of statistics of query 0, within a head
-  int32_t sum_block;     // block of dQ of query 0 and the first query head
   int32_t turn;          // among the tiles of that sum; packed Q: among the blocks of keys of the sequence
   int32_t pair_rows[2];  // as kv_row, of both blocks of a pair
 };
@@ -212,7 +212,7 @@ class BackwardWalk {
   __device__ bool next(int block_n, BackwardTile& t) { return next(block_n, t, block_n); }
   __device__ bool next(int block_n, BackwardTile& t, int visible) {
     if (index_ >= entries_) {
-      t.keys = 0;
+      t.keys = t.first_block = t.blocks = t.sum_block = 0;
       return false;
     }
     const Entry entry = s_.entries[index_];

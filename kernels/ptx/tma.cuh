@@ -38,6 +38,14 @@ __device__ __forceinline__ void tma_load_once(uint32_t dst, const CUtensorMap& m
       : "memory");
 }
 
+// Global memory to L2 (PTX ISA, "cp.async.bulk.prefetch.tensor").
+__device__ __forceinline__ void tma_prefetch(const CUtensorMap& map, int32_t c0, int32_t c1, int32_t c2, int32_t c3,
+                                             int32_t c4) {
+  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];" ::"l"(&map), "r"(c0),
+               "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+               : "memory");
+}
+
 // Shared to global memory; elements outside the map are dropped.
 __device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t src, int32_t c0, int32_t c1, int32_t c2,
                                           int32_t c3, int32_t c4) {

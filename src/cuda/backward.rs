@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use super::driver::Launch;
 use super::params::{BackwardParams, BackwardSchedule, Mask};
-use super::tensor_map::{Columns, Shape, TensorMap};
+use super::tensor_map::{Shape, TensorMap};
 use super::{Plan, sm90};
 use crate::error::Result;
 use crate::plan::{Backward, Extent, Tensor};
@@ -185,14 +185,14 @@ impl Plan {
             let shape = Shape { rows, heads, head_dim: problem.head_dim, ragged_end: super::ragged_end(problem) };
             TensorMap::jagged(problem.dtype, tensor, &shape, box_rows as u32, columns)
         };
-        let &sm90::Backward { box_q, block_n, store_rows, columns, .. } = &self.backward;
+        let &sm90::Backward { box_q, block_n, store_rows, columns, store_columns, .. } = &self.backward;
         Ok([
             map(&args.q, extent.total_q, problem.heads_q, box_q, columns)?,
             map(&args.k, extent.total_kv, problem.heads_kv, block_n, columns)?,
             map(&args.v, extent.total_kv, problem.heads_kv, block_n, columns)?,
             map(&args.grad_o, extent.total_o, problem.heads_q, box_q, columns)?,
-            map(&args.grad_k, extent.total_kv, problem.heads_kv, store_rows, Columns::OnePanel)?,
-            map(&args.grad_v, extent.total_kv, problem.heads_kv, store_rows, Columns::OnePanel)?,
+            map(&args.grad_k, extent.total_kv, problem.heads_kv, store_rows, store_columns)?,
+            map(&args.grad_v, extent.total_kv, problem.heads_kv, store_rows, store_columns)?,
         ])
     }
 }

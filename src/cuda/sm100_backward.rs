@@ -33,8 +33,9 @@ pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Bac
     let tiles = common.entries_at_most(limits.total_kv, limits.batch) * i64::from(problem.heads_kv);
     Ok(Backward {
         box_q: if pairs || dim > 128 { 64 } else { 128 },
-        columns: if pairs { Columns::OnePanel } else { Columns::All },
+        columns: if pairs { Columns::Panels(1) } else { Columns::All },
         store_rows: 32,
+        store_columns: Columns::Panels(1),
         // A launch of a CTA for each tile uses all multiprocessors, and its order is open.
         launch_control: !problem.deterministic && workers == gpu.multiprocessors && tiles <= i32::MAX.into(),
         ..common

@@ -86,6 +86,8 @@ pub(super) struct Backward {
     pub columns: Columns,
     /// Rows of a box of dK and dV.
     pub store_rows: i64,
+    /// Columns of it.
+    pub store_columns: Columns,
     /// Elements of a row of dQ's sums.
     pub dim: i64,
     /// CTAs of a cluster.
@@ -119,11 +121,13 @@ fn is_q_stationary(problem: &Problem, workers: u32) -> bool {
         && workers / heads * heads * 10 >= workers * 8
 }
 
-/// How many of `lanes` CTAs of a head add to the same partial sum of dQ, so that all `part_bytes` of them stay in L2.
+/// How many of `lanes` CTAs of a head add to the same partial sum of dQ, so that all `part_bytes` of them stay in L2:
+/// as few as that allows, or up to twice as many if more CTAs then have work.
 fn chain(lanes: u32, part_bytes: i64) -> u32 {
-    const BUDGET: i64 = 40 << 20;
+    const BUDGET: i64 = 20 << 20;
     let parts = (BUDGET / part_bytes.max(1)).clamp(1, lanes.max(1).into()) as u32;
-    lanes.max(1).div_ceil(parts)
+    let least = lanes.max(1).div_ceil(parts);
+    (least..=least * 2).rev().max_by_key(|chain| lanes / chain * chain).unwrap_or(least)
 }
 
 /// The kernel before ("prepare") or after ("finish") the backward.
@@ -161,6 +165,7 @@ pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Bac
         workers: lanes * problem.heads_q as u32,
         deal: BackwardDeal::Ranges(lanes),
         parts: lanes,
+        store_columns: Columns::Panels(1),
         ..kv_stationary(gpu, problem, workers, kernel, name)?
     })
 }
@@ -195,7 +200,8 @@ pub(super) fn kv_stationary(
         block_n: if dim == 256 { 64 } else { 128 },
         box_q: BACKWARD_BLOCK_M,
         columns: Columns::All,
-        store_rows: 16,
+        store_rows: 64,
+        store_columns: Columns::Panels(2),
         dim,
         cluster: 1,
         launch_control: false,

@@ -35,8 +35,8 @@ pub(super) struct Shape {
 pub(super) enum Columns {
     /// All, if they are whole panels.
     All,
-    /// One panel.
-    OnePanel,
+    /// At most so many panels; one if they are not whole.
+    Panels(i32),
 }
 
 /// A tensor map, aligned as the driver and the kernels' parameters want it.
@@ -45,8 +45,7 @@ pub(super) enum Columns {
 pub(super) struct TensorMap(sys::CUtensorMap);
 
 impl TensorMap {
-    /// A map of `[rows, heads, head_dim]` whose boxes hold `box_rows` rows of one head: all columns if they are whole
-    /// panels and `columns` says so, else one panel.
+    /// A map of `[rows, heads, head_dim]` whose boxes hold `box_rows` rows of one head and these `columns`.
     ///
     /// Its dimensions are (column, row, panel, head, end): the last has the stride of a row, and the base lies
     /// `ragged_end` rows ahead of the tensor, so that the row coordinate can count towards the end of a sequence, where
@@ -63,7 +62,10 @@ impl TensorMap {
         let size = dtype.size() as i64;
         let (row, head) = (tensor.row_stride * size, tensor.head_stride * size);
         let (width, panels) = if head_dim % PANEL == 0 { (PANEL, head_dim / PANEL) } else { (head_dim, 1) };
-        let box_panels = if columns == Columns::All { panels } else { 1 };
+        let box_panels = match columns {
+            Columns::All => panels,
+            Columns::Panels(count) => panels.min(count),
+        };
         let dimensions = [width as u64, ragged_end as u64, panels as u64, heads as u64, rows as u64 + 1];
         let strides = [row as u64, PANEL as u64 * size as u64, head as u64, row as u64];
         let boxes = [PANEL as u32, box_rows, box_panels as u32, 1, 1];

@@ -24,8 +24,9 @@ struct KvStationaryConfig {
   static constexpr int kBlockN = kSplitColumns ? 64 : 128;          // keys of a tile
   static constexpr int kBlockM = kStatRows;                         // queries of a step
   static constexpr bool kTakeTurns = kDim == kSumColumns;           // with dQ, whose columns one warpgroup can hold
-  static constexpr int kSumsOfStep = kTakeTurns ? 4 : kSplitColumns ? 16 : 8;  // by the warps together
-  static constexpr int kPanels = kDim / 64;  // columns of 64 elements, one swizzle atom wide
+  static constexpr int kAddersOfSum = kTakeTurns ? 1 : 2;           // warpgroups that add to a block of dQ
+  static constexpr int kPieces = kSplitColumns ? 2 : 1;             // of 64 columns of dQ, by each of them
+  static constexpr int kPanels = kDim / 64;                         // columns of 64 elements, one swizzle atom wide
   static constexpr int kKeyBuffers = kSplitColumns ? 1 : 2;
   static constexpr int kTiles = 4;                                      // ring of tile descriptions
   static constexpr int kStages = kDim == 64 ? 4 : kDim == 128 ? 2 : 1;  // ring of Q and dO blocks
@@ -39,19 +40,25 @@ struct KvStationaryConfig {
   static constexpr int kBytesQ = kPanels * kPanelQ;
   static constexpr int kBytesStats = 2 * kStatRows * 4;
   static constexpr int kBytesScoreGrad = kBlockN * kBlockM * 2;
-  static constexpr int kBytesStaging = 16 * kSumColumns * 4;  // of a warp: 16 rows of dQ, or of dK or dV
-  static_assert(kBytesStaging >= 16 * kColumns * 2);
+  static constexpr int kPanelGradient = 64 * 128;                    // of dK or dV
+  static constexpr int kBytesStaging = kStatRows * kSumColumns * 4;  // of a warpgroup: a piece of dQ, or dK or dV
+  static_assert(kBytesStaging >= kColumns / 64 * kPanelGradient);
   static constexpr int kOffsetV = kKeyBuffers * kBytesKv;
   static constexpr int kOffsetStages = kOffsetV + kBytesKv;
   static constexpr int kOffsetScoreGrad = kOffsetStages + kStages * 2 * kBytesQ;
   static constexpr int kOffsetStaging = kOffsetScoreGrad + 2 * kBytesScoreGrad;
-  static constexpr int kOffsetStats = kOffsetStaging + 8 * kBytesStaging;
+  static constexpr int kOffsetStats = kOffsetStaging + 2 * kBytesStaging;
   static constexpr int kOffsetTiles = kOffsetStats + kStages * kBytesStats;
-  static constexpr int kOffsetPending = kOffsetTiles + kTiles * 64;
-  static constexpr int kOffsetBarriers = kOffsetPending + 8 * 16;
-  static constexpr int kBarriers = 2 * kTiles + 2 * kKeyBuffers + 2 + 3 * kStages + 2;
+  static constexpr int kOffsetBarriers = kOffsetTiles + kTiles * 64;
+  static constexpr int kBarriers = 2 * kTiles + 2 * kKeyBuffers + 2 + 3 * kStages + 4;
   static constexpr int kSharedBytes = kOffsetBarriers + 8 * kBarriers;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a Hopper CTA");
+
+  // The first key of a tile that a warpgroup has, and whether it has none of `keys`; then it multiplies only dQ.
+  static __device__ int first_key(int warpgroup) { return kSplitColumns ? 0 : warpgroup * 64; }
+  static __device__ bool is_keyless(int keys, int warpgroup) { return kDim == 128 && keys <= first_key(warpgroup); }
+  // The first piece of dQ that a warpgroup multiplies.
+  static __device__ int first_piece(int warpgroup) { return kTakeTurns ? 0 : warpgroup * kPieces; }
 };
 
 // Q-stationary: a CTA keeps all of a short broadcast Q of one head, and dQ in registers, and walks over keys.
@@ -77,15 +84,15 @@ struct QStationaryConfig {
   static constexpr int kBytesV = kBytesKv > kPanelQ ? kBytesKv : kPanelQ;  // dS takes the place of V
   static constexpr int kBytesSlot = kBytesKv + kBytesV;
   static constexpr int kBytesStats = 2 * kQueries * 4;
-  static constexpr int kBytesStaging = kPanels * 16 * 128;  // of a warp: 16 rows of dK or dV
+  static constexpr int kPanelGradient = kBlockN * 128;  // of dK or dV; each panel has a staging buffer of its own
   static constexpr int kSlots = 96 * 1024 / kBytesSlot + (kBlocks == 1 ? 1 : 0);
   static constexpr int kOffsetGradO = kBytesQ;
   static constexpr int kOffsetSlots = kOffsetGradO + 2 * kBytesQ;
   static constexpr int kOffsetStaging = kOffsetSlots + kSlots * kBytesSlot;
-  static constexpr int kOffsetStats = kOffsetStaging + 8 * kBytesStaging;
+  static constexpr int kOffsetStats = kOffsetStaging + 2 * kPanels * kPanelGradient;
   static constexpr int kOffsetTiles = kOffsetStats + 2 * kBytesStats;
   static constexpr int kOffsetBarriers = kOffsetTiles + kSlots * 16;
-  static constexpr int kBarriers = 4 * kSlots + 5;
+  static constexpr int kBarriers = 4 * kSlots + 5 + 4 * kPanels;
   static constexpr int kSharedBytes = kOffsetBarriers + 8 * kBarriers;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a Hopper CTA");
 };

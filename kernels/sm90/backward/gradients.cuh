@@ -83,11 +83,9 @@ JFA_INLINE void store_transposed(uint32_t rows, const uint32_t* packed) {
   }
 }
 
-// Stores 64 columns from `panel` on of a warp's 16 rows through 2 KB of its shared memory, which is free. The whole
-// warp calls; its first lane then has one group more in flight.
+// Rounds 64 columns of a warp's 16 rows to 2 KB of its shared memory.
 template <typename T>
-JFA_INLINE void store_panel(const float* x, float factor, uint32_t staging, const CUtensorMap& map, int panel,
-                            int head_dim, const GradientRows& to, int add, int yield = 0) {
+JFA_INLINE void round_panel(const float* x, float factor, uint32_t staging) {
   const int lane = threadIdx.x % 32;
   const uint32_t row = staging + lane / 8 % 2 * 1024 + lane % 8 * 128;
 #pragma unroll
@@ -97,9 +95,6 @@ JFA_INLINE void store_panel(const float* x, float factor, uint32_t staging, cons
                      ptx::pack<T>(y[2] * factor, y[3] * factor), ptx::pack<T>(y[4] * factor, y[5] * factor),
                      ptx::pack<T>(y[6] * factor, y[7] * factor));
   }
-  ptx::fence_proxy_async_shared();
-  __syncwarp();
-  if (lane == 0 && panel * 64 < head_dim) store_box(staging, map, panel, head_dim, to, add, yield);
 }
 
 }  // namespace jfa::sm90

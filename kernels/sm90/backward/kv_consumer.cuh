@@ -11,24 +11,16 @@ struct KvStationaryConsumer {
   static constexpr int kColumns = C::kColumns;
 
   const BackwardParams& p;
-  const BackwardMaps& maps;
   const KvStationaryShared<C> shared;
   const int warpgroup, warp, lane;
-  const uint32_t staging;
-  KvStationaryPending& pending;
+  uint32_t free_phase = 1;  // of the staging buffer
 
-  JFA_INLINE KvStationaryConsumer(const BackwardParams& params, const BackwardMaps& tensor_maps,
-                                  KvStationaryShared<C> smem, int warpgroup_index)
+  JFA_INLINE KvStationaryConsumer(const BackwardParams& params, KvStationaryShared<C> smem, int warpgroup_index)
       : p(params),
-        maps(tensor_maps),
         shared(smem),
         warpgroup(warpgroup_index),
         warp(ptx::uniform(threadIdx.x / 32 % 4)),
-        lane(threadIdx.x % 32),
-        staging(smem.staging(warpgroup_index * 4 + ptx::uniform(threadIdx.x / 32 % 4))),
-        pending(smem.pending(warpgroup_index * 4 + ptx::uniform(threadIdx.x / 32 % 4))) {
-    if (lane == 0) pending = {};
-  }
+        lane(threadIdx.x % 32) {}
 
   JFA_INLINE void arrive(uint32_t barrier) const { ptx::mbarrier_arrive_if(lane == 0, barrier); }
 
@@ -50,67 +42,35 @@ struct KvStationaryConsumer {
     return key < query + 63 - p.mask.left || key + 63 > query + p.mask.right;
   }
 
-  // Adds what `stage_sum` left to block `sum_block` of dQ, long after it was written; nothing if that is negative.
-  // `phase` is that of the turn.
-  JFA_INLINE void add_sum(int sum_block, int piece, uint32_t phase) const {
-    // Waiting for a turn while others wait for this lane's last one would be a deadlock.
-    if (C::kTakeTurns && p.turns != nullptr && lane == 0 && pending.unreported) wait_sums();
-    if (sum_block < 0) return;
+  JFA_INLINE void wait_staging() {
+    ptx::mbarrier_wait(shared.staging_free(warpgroup), free_phase);
+    free_phase ^= 1;
+  }
+
+  // Leaves the staging buffer to the thread that stores.
+  JFA_INLINE void hand_over() const {
     ptx::fence_proxy_async_shared();
     __syncwarp();
-    if (lane == 0) {
-      const int64_t at = static_cast<int64_t>(sum_block) * (C::kDim / 64 * 4) + piece * 4 + warp;
-      if (p.turns != nullptr) {
-        ptx::mbarrier_wait(shared.turn(), phase);
-        pending.unreported = 1;
-      }
-      ptx::bulk_add_f32(p.sums + at * (C::kBytesStaging / 4), staging, C::kBytesStaging);
-      ptx::bulk_commit_group();
-    }
-    __syncwarp();
+    arrive(shared.staged(warpgroup));
   }
 
-  // Waits until the sums and stores of this lane have left shared memory, or, if they come in a fixed order, are made.
-  JFA_INLINE void wait_sums() const {
-    if (!p.ordered) {
-      ptx::bulk_wait_group_read<0>();
-      return;
-    }
-    ptx::bulk_wait_group<0>();
-    if (pending.unreported) ptx::mbarrier_arrive(shared.sums_made());
-    pending.unreported = 0;
-  }
-
-  // Leaves a piece of dQ in the staging buffer.
-  JFA_INLINE void stage_sum(const float* sum) const {
-    if (lane == 0) wait_sums();
-    __syncwarp();
+  JFA_INLINE void stage_sum(const float* sum) {
+    wait_staging();
+    const uint32_t to = shared.staging(warpgroup) + warp * (16 * kSumColumns * 4) + lane * 16;
 #pragma unroll
     for (int x = 0; x < 8; ++x) {
-      ptx::store_shared4(staging + x * 512 + lane * 16, sum[4 * x], sum[4 * x + 1], sum[4 * x + 2], sum[4 * x + 3]);
+      ptx::store_shared4(to + x * 512, sum[4 * x], sum[4 * x + 1], sum[4 * x + 2], sum[4 * x + 3]);
     }
+    hand_over();
   }
 
-  // Stores this warp's rows of dK or dV.
-  JFA_INLINE void store_gradient(const float* x, float factor, const CUtensorMap& map, int add) const {
-    if (lane == 0) ptx::bulk_wait_group_read<0>();
-    __syncwarp();
+  // Stages this warp's rows of dK or dV.
+  JFA_INLINE void stage_gradient(const float* x, float factor) {
+    wait_staging();
+    const uint32_t to = shared.staging(warpgroup) + warp * (16 * 128);
 #pragma unroll
-    for (int i = 0; i < kColumns / 64; ++i) {
-      const int panel = (C::kSplitColumns ? warpgroup * (kColumns / 64) : 0) + i;
-      store_panel<T>(x + 32 * i, factor, staging + i * 2048, map, panel, p.head_dim, pending.to, p.accumulate & add,
-                     p.ordered);  // what is ordered are partial sums of dQ, for which L2 has just room
-    }
-    if (lane == 0) ptx::bulk_commit_group();
-    __syncwarp();
-  }
-
-  JFA_INLINE void store_grad_k(const float* x) const {
-    store_gradient(x, p.scale, maps.grad_k, BackwardParams::kAccumulateK);
-  }
-
-  JFA_INLINE void store_grad_v(const float* x) const {
-    store_gradient(x, 1, maps.grad_v, BackwardParams::kAccumulateV);
+    for (int i = 0; i < kColumns / 64; ++i) round_panel<T>(x + 32 * i, factor, to + i * C::kPanelGradient);
+    hand_over();
   }
 
   // 64 columns of dS^T K, the piece-th, of all keys of the tile.
@@ -142,23 +102,21 @@ struct KvStationaryConsumer {
     Ring<C::kStages> stage;
     uint32_t v_phase = 0, parity = 0;
     bool unstored = false;  // dK and dV of the tile before are still in registers
-    int staged = -1;        // the block of dQ in the staging buffer
-    const int last_piece = C::kSplitColumns ? 2 * warpgroup + 1 : C::kTakeTurns ? 0 : warpgroup;
-    const int first_key = C::kSplitColumns ? 0 : warpgroup * 64;
+    const int first_piece = C::first_piece(warpgroup), first_key = C::first_key(warpgroup);
     const float hidden = p.scale > 0 ? -INFINITY : INFINITY;  // so that scaled, it is -inf
     while (true) {
       ptx::mbarrier_wait(shared.tile_full(tile.index), tile.phase);
-      const BackwardTile& t = shared.tile(ptx::uniform(tile.index));
-      const int keys = ptx::uniform(t.keys);
+      const BackwardTile& t = shared.tile(tile.index);
+      const int4 front = ptx::load_shared_v4(shared.tile_address(tile.index));
+      const int keys = front.x, first_block = front.y, end_block = first_block + front.z;
       if (keys == 0) break;
       ptx::mbarrier_wait(shared.k_full(key_buffer.index), key_buffer.phase);
       const uint32_t k = shared.k(key_buffer.index), k_rows = k + first_key * 128,
                      v_rows = shared.v() + first_key * 128;
-      const int first_block = ptx::uniform(t.first_block), end_block = first_block + ptx::uniform(t.blocks);
       const int steps = (end_block - first_block) * p.group;
       int block = first_block;
-      int sum_block = ptx::uniform(t.sum_block) + first_block;  // of this step
-      const bool keyless = C::kDim == 128 && keys <= first_key;
+      int sum_block = front.w + first_block;  // of this step
+      const bool keyless = C::is_keyless(keys, warpgroup);
       auto end_step = [&] {
         arrive(shared.stage_empty(stage.index));
         stage.advance();
@@ -178,10 +136,9 @@ struct KvStationaryConsumer {
         float s[32], dp[32];
         uint32_t prob[16], score_grad[16];
         if (keyless) {  // no keys for this warpgroup, but columns of dQ
-          add_sum(staged, last_piece, parity);
           if (stores) {
-            store_grad_v(grad_v);
-            store_grad_k(grad_k);
+            stage_gradient(grad_v, 1);
+            stage_gradient(grad_k, p.scale);
           }
           if (step < 2) {  // both buffers of dS
             const uint32_t zeros[16] = {};
@@ -199,10 +156,9 @@ struct KvStationaryConsumer {
           ptx::wgmma_fence();
           multiply_rows<T, C::kDim, 64>(dp, v_rows, C::kPanelKv, grad_o, C::kPanelQ);
           ptx::wgmma_commit_group();
-          add_sum(staged, last_piece, parity);
           ptx::wgmma_wait_group<1>();
           ptx::wgmma_pin<32>(s);
-          if (stores) store_grad_v(grad_v);
+          if (stores) stage_gradient(grad_v, 1);
           if (keys - first_key < 64) hide_keys(s, keys - first_key, hidden);
           if constexpr (C::kMask) {
             if (cut_by_window(t, block)) hide_queries(s, t, block, hidden);
@@ -226,66 +182,54 @@ struct KvStationaryConsumer {
             store_transposed<4>(rows + warpgroup * (64 * 128), score_grad);
           }
           ptx::fence_proxy_async_shared();
+          if (!C::kSplitColumns && stores) stage_gradient(grad_k, p.scale);
         }
         ptx::bar_sync(1, 256);
         if (keyless) {
           float sum[32];
-          multiply_sum(sum, rows, k, last_piece);
+          multiply_sum(sum, rows, k, first_piece);
           ptx::wgmma_wait_group<0>();
           ptx::wgmma_pin<32>(sum);
           stage_sum(sum);
-          staged = sum_block;
           if (step == steps - 1) arrive(shared.k_empty(key_buffer.index));
           end_step();
           continue;
         }
         if constexpr (C::kSplitColumns) {  // registers for one piece of dQ at a time, and for dK after them
-          if (stores) store_grad_k(grad_k);
-          for (int piece = 2 * warpgroup; piece < 2 * warpgroup + 2; ++piece) {
+          if (stores) stage_gradient(grad_k, p.scale);
+          for (int piece = first_piece; piece < first_piece + C::kPieces; ++piece) {
             float sum[32];
             multiply_sum(sum, rows, k, piece);
             ptx::wgmma_wait_group<0>();
             ptx::wgmma_pin<32>(sum);
-            if (piece % 2 == 1) add_sum(sum_block, piece - 1, parity ^ 1);
             stage_sum(sum);
           }
-          staged = sum_block;
           ptx::wgmma_pin<kColumns / 2>(grad_v);
           multiply_grad_k(grad_k, score_grad, q, step);
         } else {
           float sum[32];
-          const int piece = C::kTakeTurns ? 0 : warpgroup;
           const bool sums = !C::kTakeTurns || sum_block % 2 == warpgroup;
-          if (sums) multiply_sum(sum, rows, k, piece);
-          if (stores) store_grad_k(grad_k);
+          if (sums) multiply_sum(sum, rows, k, first_piece);
           multiply_grad_k(grad_k, score_grad, q, step);
           ptx::wgmma_wait_group<1>();
           ptx::wgmma_pin<32>(sum);
           ptx::wgmma_pin<kColumns / 2>(grad_v);
           if (sums) stage_sum(sum);
-          staged = sums ? sum_block : -1;
         }
         if (step == steps - 1) arrive(shared.k_empty(key_buffer.index));
         ptx::wgmma_wait_group<0>();
         ptx::wgmma_pin<kColumns / 2>(grad_k);
         end_step();
       }
-      if (lane == 0) pending.to = {t.kv_row + first_key + warp * 16, t.head, t.kv_end};
-      __syncwarp();
       arrive(shared.tile_empty(tile.index));
       tile.advance();
       unstored = !keyless;
       key_buffer.advance();
       v_phase ^= 1;
     }
-    add_sum(staged, last_piece, parity ^ 1);
     if (unstored) {
-      store_grad_v(grad_v);
-      store_grad_k(grad_k);
-    }
-    if (lane == 0) {
-      wait_sums();
-      ptx::bulk_wait_group<0>();
+      stage_gradient(grad_v, 1);
+      stage_gradient(grad_k, p.scale);
     }
   }
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "sm90/backward/kv_consumer.cuh"
+#include "sm90/backward/kv_storer.cuh"
 
 namespace jfa::sm90 {
 
@@ -15,7 +16,7 @@ __device__ __forceinline__ void backward_kv_stationary(const BackwardMaps& maps,
     }
     for (int i = 0; i < C::kTiles; ++i) {
       ptx::mbarrier_init(shared.tile_full(i), 1);
-      ptx::mbarrier_init(shared.tile_empty(i), 1 + 8 + (p.turns != nullptr ? 1 : 0));
+      ptx::mbarrier_init(shared.tile_empty(i), 1 + 2 + 8);
     }
     for (int i = 0; i < C::kKeyBuffers; ++i) {
       ptx::mbarrier_init(shared.k_full(i), 1);
@@ -28,8 +29,10 @@ __device__ __forceinline__ void backward_kv_stationary(const BackwardMaps& maps,
       ptx::mbarrier_init(shared.grad_o_full(i), 1);
       ptx::mbarrier_init(shared.stage_empty(i), 8);
     }
-    ptx::mbarrier_init(shared.turn(), 1);
-    ptx::mbarrier_init(shared.sums_made(), C::kSumsOfStep);
+    for (int i = 0; i < 2; ++i) {
+      ptx::mbarrier_init(shared.staged(i), 4);
+      ptx::mbarrier_init(shared.staging_free(i), 1);
+    }
     ptx::fence_mbarrier_init();
   }
   if (C::kDim > 128 && p.head_dim <= C::kDim - 64) {  // columns that no copy fills
@@ -48,13 +51,15 @@ __device__ __forceinline__ void backward_kv_stationary(const BackwardMaps& maps,
     } else if (warp == 1) {
       if (threadIdx.x == 32) list_tiles<C>(p, shared);
     } else if (warp == 2) {
+      if (threadIdx.x == 64) KvStationaryStorer<C, 0>(p, maps, shared).run();
+      __syncwarp();
       fill_unseen<C>(p, blockIdx.x, gridDim.x);
     } else {
-      if (threadIdx.x == 96 && p.turns != nullptr) keep_order<C>(p, shared);
+      if (threadIdx.x == 96) KvStationaryStorer<C, 1>(p, maps, shared).run();
     }
   } else {
     ptx::setmaxnreg_inc<C::kConsumerRegisters>();
-    KvStationaryConsumer<C>(p, maps, shared, warpgroup - 1).run();
+    KvStationaryConsumer<C>(p, shared, warpgroup - 1).run();
   }
 }
 

@@ -1,17 +1,10 @@
-// The warps of the K/V-stationary backward that do not multiply: one loads, three zero the gradients of unseen keys.
+// The warps of the K/V-stationary backward that load and list tiles, and what the roles share.
 #pragma once
 
 #include "sm90/backward/config.h"
 #include "sm90/backward/gradients.cuh"
 
 namespace jfa::sm90 {
-
-// What the first lane of a warp that multiplies has still to do; in shared memory, since registers are scarce.
-struct alignas(16) KvStationaryPending {
-  GradientRows to;      // of the tile before
-  uint32_t unreported;  // 1: the last sum was added, but the keeper of the order does not know
-};
-static_assert(sizeof(KvStationaryPending) == 16);
 
 // Shared-memory addresses of a CTA.
 template <typename C>
@@ -23,15 +16,13 @@ struct KvStationaryShared {
   __device__ uint32_t q(int stage) const { return base + C::kOffsetStages + stage * 2 * C::kBytesQ; }
   __device__ uint32_t grad_o(int stage) const { return q(stage) + C::kBytesQ; }
   __device__ uint32_t score_grad(int i) const { return base + C::kOffsetScoreGrad + i * C::kBytesScoreGrad; }
-  __device__ uint32_t staging(int warp) const { return base + C::kOffsetStaging + warp * C::kBytesStaging; }
+  __device__ uint32_t staging(int warpgroup) const { return base + C::kOffsetStaging + warpgroup * C::kBytesStaging; }
   __device__ uint32_t stats(int stage) const { return base + C::kOffsetStats + stage * C::kBytesStats; }
-  __device__ BackwardTile& tile(int i) const {
-    return *static_cast<BackwardTile*>(
-        __cvta_shared_to_generic(base + C::kOffsetTiles + i * static_cast<int>(sizeof(BackwardTile))));
+  __device__ uint32_t tile_address(int i) const {
+    return base + C::kOffsetTiles + i * static_cast<int>(sizeof(BackwardTile));
   }
-  __device__ KvStationaryPending& pending(int warp) const {
-    const uint32_t address = base + C::kOffsetPending + warp * sizeof(KvStationaryPending);
-    return *static_cast<KvStationaryPending*>(__cvta_shared_to_generic(address));
+  __device__ BackwardTile& tile(int i) const {
+    return *static_cast<BackwardTile*>(__cvta_shared_to_generic(tile_address(i)));
   }
   __device__ uint32_t tile_full(int i) const { return barrier(i); }
   __device__ uint32_t tile_empty(int i) const { return barrier(C::kTiles + i); }
@@ -42,8 +33,8 @@ struct KvStationaryShared {
   __device__ uint32_t q_full(int i) const { return k_full(2 * C::kKeyBuffers + 2 + i); }
   __device__ uint32_t grad_o_full(int i) const { return q_full(C::kStages + i); }
   __device__ uint32_t stage_empty(int i) const { return q_full(2 * C::kStages + i); }
-  __device__ uint32_t turn() const { return q_full(3 * C::kStages); }
-  __device__ uint32_t sums_made() const { return q_full(3 * C::kStages + 1); }
+  __device__ uint32_t staged(int warpgroup) const { return q_full(3 * C::kStages + warpgroup); }
+  __device__ uint32_t staging_free(int warpgroup) const { return q_full(3 * C::kStages + 2 + warpgroup); }
 
  private:
   __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }
@@ -88,6 +79,7 @@ __device__ void load(const BackwardParams& p, const BackwardMaps& maps, KvStatio
           ptx::mbarrier_wait(shared.k_empty(buffer), loaded / C::kKeyBuffers % 2 ^ 1);
           ptx::mbarrier_arrive_expect_tx(full, panels * C::kPanelKv);
           load_rows<true>(shared.k(buffer), C::kPanelKv, maps.k, full, p.head_dim, next.kv_row, next.head, next.kv_end);
+          if (p.head_dim % 64 == 0) ptx::tma_prefetch(maps.v, 0, next.kv_row, 0, next.head, next.kv_end);
         }
         ++loaded;
       }

@@ -13,48 +13,36 @@ struct QStationaryConsumer {
   static constexpr int kBlocks = C::kBlocks, kPanels = C::kPanels, kWarpgroups = 2;
 
   const BackwardParams& p;
-  const BackwardMaps& maps;
   const QStationaryShared<C> shared;
-  const int head, warpgroup, warp, lane;
-  const uint32_t staging;
+  const int warpgroup, warp, lane;
 
-  JFA_INLINE QStationaryConsumer(const BackwardParams& params, const BackwardMaps& tensor_maps,
-                                 QStationaryShared<C> smem, const TileRange& range, int warpgroup_index)
+  JFA_INLINE QStationaryConsumer(const BackwardParams& params, QStationaryShared<C> smem, int warpgroup_index)
       : p(params),
-        maps(tensor_maps),
         shared(smem),
-        head(range.head),
         warpgroup(warpgroup_index),
         warp(ptx::uniform(threadIdx.x / 32 % 4)),
-        lane(threadIdx.x % 32),
-        staging(smem.staging(warpgroup_index * 4 + ptx::uniform(threadIdx.x / 32 % 4))) {}
+        lane(threadIdx.x % 32) {}
 
   JFA_INLINE void arrive(uint32_t barrier) const {
     if (lane == 0) ptx::mbarrier_arrive(barrier);
   }
 
-  // Stores 64 columns of this warp's rows of dK or dV; each panel has a staging buffer of its own.
-  JFA_INLINE void store(const float* x, float factor, const CUtensorMap& map, int panel, int add, int32_t row,
-                        int32_t end) const {
-    if (lane == 0) ptx::bulk_wait_group_read<kPanels - 1>();
+  // Stages 64 columns of this warp's rows of dK or dV. Each buffer holds dV, then dK of a tile.
+  JFA_INLINE void stage(const float* x, float factor, int panel, uint32_t parity) const {
+    ptx::mbarrier_wait(shared.staging_free(warpgroup, panel), parity);
+    round_panel<T>(x, factor, shared.staging(warpgroup, panel) + warp * (16 * 128));
+    ptx::fence_proxy_async_shared();
     __syncwarp();
-    store_panel<T>(x, factor, staging + panel * 2048, map, panel, p.head_dim, {row + warp * 16, head, end},
-                   p.accumulate & add);
-    if (lane == 0) ptx::bulk_commit_group();
+    arrive(shared.staged(warpgroup, panel));
   }
-  JFA_INLINE void store_grad_k(const float* x, int panel, int32_t row, int32_t end) const {
-    store(x, p.scale, maps.grad_k, panel, BackwardParams::kAccumulateK, row, end);
-  }
-  JFA_INLINE void store_grad_v(const float* x, int panel, int32_t row, int32_t end) const {
-    store(x, 1, maps.grad_v, panel, BackwardParams::kAccumulateV, row, end);
-  }
+  JFA_INLINE void stage_grad_v(const float* x, int panel) const { stage(x, 1, panel, 1); }
+  JFA_INLINE void stage_grad_k(const float* x, int panel) const { stage(x, p.scale, panel, 0); }
 
   JFA_INLINE void run(uint32_t tiles) const {
     if (tiles <= warpgroup) return;
     const float hidden = p.scale > 0 ? -INFINITY : INFINITY;  // so that scaled, it is -inf
     float last_grad_k[32];                                    // the last panel of the tile before
-    int32_t row = 0, end = 0;
-    int sequence = -1;  // the last one whose dO was given back
+    int sequence = -1;                                        // the last one whose dO was given back
     int slot = warpgroup;
     uint32_t phase = 0;
     ptx::mbarrier_wait(shared.q_full(), 0);
@@ -69,9 +57,7 @@ struct QStationaryConsumer {
       ptx::wgmma_fence();
       multiply_rows<T, C::kDim, C::kQueries>(s, k, C::kPanelKv, shared.q(), C::kPanelQ);
       ptx::wgmma_commit_group();
-      if (tile != warpgroup) store_grad_k(last_grad_k, kPanels - 1, row, end);
-      row = ptx::uniform(t.kv_row);
-      end = ptx::uniform(t.kv_end);
+      if (tile != warpgroup) stage_grad_k(last_grad_k, kPanels - 1);
       // Sequences without a tile of this warpgroup: wait for their dO before it is given back, so that a phase cannot
       // end by two arrivals of one warp.
       for (; sequence + 1 < ordinal / 2; ++sequence) {
@@ -120,7 +106,7 @@ struct QStationaryConsumer {
           sequence = ordinal / 2;
           arrive(shared.grad_o_empty(d));
         }
-        store_grad_v(grad_v[panel], panel, row, end);
+        stage_grad_v(grad_v[panel], panel);
         ptx::wgmma_fence();
         multiply_columns<T, 64, C::kQueries>(grad_k[panel], score_grad, shared.q() + panel * C::kPanelQ, C::kPanelQ, 0);
         ptx::wgmma_commit_group();
@@ -128,7 +114,7 @@ struct QStationaryConsumer {
       if constexpr (kPanels == 2) {
         ptx::wgmma_wait_group<1>();
         ptx::wgmma_pin<32>(grad_k[0]);
-        store_grad_k(grad_k[0], 0, row, end);
+        stage_grad_k(grad_k[0], 0);
       }
       ptx::wgmma_wait_group<0>();
       ptx::wgmma_pin<32>(grad_k[kPanels - 1]);
@@ -140,8 +126,7 @@ struct QStationaryConsumer {
         phase ^= 1;
       }
     }
-    store_grad_k(last_grad_k, kPanels - 1, row, end);
-    if (lane == 0) ptx::bulk_wait_group<0>();
+    stage_grad_k(last_grad_k, kPanels - 1);
   }
 };
 

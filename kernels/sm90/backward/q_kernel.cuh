@@ -17,7 +17,7 @@ __device__ __forceinline__ void backward_q_stationary(const BackwardMaps& maps, 
     for (int i = 0; i < C::kSlots; ++i) {
       ptx::mbarrier_init(shared.k_full(i), 1);
       ptx::mbarrier_init(shared.v_full(i), 1);
-      ptx::mbarrier_init(shared.slot_empty(i), 4);
+      ptx::mbarrier_init(shared.slot_empty(i), 4 + 1);
       ptx::mbarrier_init(shared.score_grad_full(i), 4);
     }
     for (int i = 0; i < 2; ++i) {
@@ -25,6 +25,10 @@ __device__ __forceinline__ void backward_q_stationary(const BackwardMaps& maps, 
       ptx::mbarrier_init(shared.grad_o_empty(i), 8);
     }
     ptx::mbarrier_init(shared.q_full(), 1);
+    for (int i = 0; i < 2 * C::kPanels; ++i) {
+      ptx::mbarrier_init(shared.staged(0, i), 4);
+      ptx::mbarrier_init(shared.staging_free(0, i), 1);
+    }
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
@@ -34,9 +38,11 @@ __device__ __forceinline__ void backward_q_stationary(const BackwardMaps& maps, 
   if (warpgroup == 0) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
     if (threadIdx.x == 0) load<C>(p, maps, shared, range);
+    if (threadIdx.x == 32) store<C>(p, maps, shared, range, 0);
+    if (threadIdx.x == 64) store<C>(p, maps, shared, range, 1);
   } else if (warpgroup <= 2) {
     ptx::setmaxnreg_inc<C::kConsumerRegisters>();
-    QStationaryConsumer<C>(p, maps, shared, range, warpgroup - 1).run(range.end - range.begin);
+    QStationaryConsumer<C>(p, shared, warpgroup - 1).run(range.end - range.begin);
   } else {
     if constexpr (C::kLargeSum) {
       ptx::setmaxnreg_inc<C::kSumRegisters>();

@@ -1,4 +1,4 @@
-// The warp of the Q-stationary backward that loads, and what the roles share.
+// The threads of the Q-stationary backward that load and store, and what the roles share.
 #pragma once
 
 #include "sm90/backward/config.h"
@@ -22,7 +22,9 @@ struct QStationaryShared {
   __device__ uint32_t grad_o(int i) const { return base + C::kOffsetGradO + i * C::kBytesQ; }
   __device__ uint32_t k(int slot) const { return base + C::kOffsetSlots + slot * C::kBytesSlot; }
   __device__ uint32_t v(int slot) const { return k(slot) + C::kBytesKv; }  // and, when it is used up, dS
-  __device__ uint32_t staging(int warp) const { return base + C::kOffsetStaging + warp * C::kBytesStaging; }
+  __device__ uint32_t staging(int warpgroup, int panel) const {
+    return base + C::kOffsetStaging + (warpgroup * C::kPanels + panel) * C::kPanelGradient;
+  }
   __device__ uint32_t stats(int i) const { return base + C::kOffsetStats + i * C::kBytesStats; }
   __device__ KeyTile& tile(int slot) const {
     return *static_cast<KeyTile*>(__cvta_shared_to_generic(base + C::kOffsetTiles + slot * 16));
@@ -34,6 +36,10 @@ struct QStationaryShared {
   __device__ uint32_t grad_o_full(int i) const { return barrier(4 * C::kSlots + i); }
   __device__ uint32_t grad_o_empty(int i) const { return barrier(4 * C::kSlots + 2 + i); }
   __device__ uint32_t q_full() const { return barrier(4 * C::kSlots + 4); }
+  __device__ uint32_t staged(int warpgroup, int panel) const {
+    return barrier(4 * C::kSlots + 5 + warpgroup * C::kPanels + panel);
+  }
+  __device__ uint32_t staging_free(int warpgroup, int panel) const { return staged(warpgroup + 2, panel); }
 
  private:
   __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }
@@ -97,6 +103,41 @@ __device__ void load(const BackwardParams& p, const BackwardMaps& maps, QStation
     load_block(shared.v(i), C::kPanelKv, C::kBytesKv, maps.v, shared.v_full(i), row, kv_end);
     slot.advance();
   }
+}
+
+// Stores dK and dV of every other tile of the CTA, panel by panel as a warpgroup stages them.
+template <typename C>
+__device__ void store(const BackwardParams& p, const BackwardMaps& maps, QStationaryShared<C> shared,
+                      const TileRange& range, int warpgroup) {
+  int slot = warpgroup;
+  uint32_t phase = 0;
+#pragma unroll 1
+  for (uint32_t tile = range.begin + warpgroup; tile < range.end; tile += 2) {
+    ptx::mbarrier_wait(shared.k_full(slot), phase);
+    const KeyTile& t = shared.tile(slot);
+    const GradientRows rows = {t.kv_row, static_cast<int32_t>(range.head), t.kv_end};
+    ptx::mbarrier_arrive(shared.slot_empty(slot));
+    auto store_panels = [&](const CUtensorMap& map, int add, uint32_t parity) {
+#pragma unroll
+      for (int panel = 0; panel < C::kPanels; ++panel) {
+        ptx::mbarrier_wait(shared.staged(warpgroup, panel), parity);
+        if (panel * 64 < p.head_dim) {
+          store_box(shared.staging(warpgroup, panel), map, panel, p.head_dim, rows, p.accumulate & add);
+        }
+        ptx::bulk_commit_group();
+        ptx::bulk_wait_group_read<0>();
+        ptx::mbarrier_arrive(shared.staging_free(warpgroup, panel));
+      }
+    };
+    store_panels(maps.grad_v, BackwardParams::kAccumulateV, 0);
+    store_panels(maps.grad_k, BackwardParams::kAccumulateK, 1);
+    slot += 2;
+    if (slot >= C::kSlots) {
+      slot -= C::kSlots;
+      phase ^= 1;
+    }
+  }
+  ptx::bulk_wait_group<0>();
 }
 
 }  // namespace jfa::sm90
