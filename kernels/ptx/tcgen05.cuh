@@ -43,16 +43,14 @@ __device__ __forceinline__ void tcgen05_fence_after() {
 // "tcgen05.ld", shape 32x32b: register i is column i of the thread's lane; 4 bytes each. To be waited for.
 template <int kN, typename R>
 __device__ __forceinline__ void tmem_load(R* r, uint32_t address) {
-  static_assert(sizeof(R) == 4 && (kN == 8 || kN == 16 || kN == 32 || kN == 64));
+  static_assert(sizeof(R) == 4 && (kN == 16 || kN == 32 || kN == 64));
   auto* x = reinterpret_cast<uint32_t*>(r);
 #define JFA_TMEM_LOAD(n)                                                                  \
   asm volatile("tcgen05.ld.sync.aligned.32x32b.x" #n ".b32 {" JFA_LIST##n "}, [%" #n "];" \
                : JFA_OPERANDS##n("=r", x, 0)                                              \
                : "r"(address)                                                             \
                : "memory")
-  if constexpr (kN == 8) {
-    JFA_TMEM_LOAD(8);
-  } else if constexpr (kN == 16) {
+  if constexpr (kN == 16) {
     JFA_TMEM_LOAD(16);
   } else if constexpr (kN == 32) {
     JFA_TMEM_LOAD(32);
@@ -82,21 +80,17 @@ __device__ __forceinline__ void tmem_load_rows(float* r, uint32_t address) {
 // "tcgen05.st", shape 32x32b: the other way.
 template <int kN, typename R>
 __device__ __forceinline__ void tmem_store(uint32_t address, const R* r) {
-  static_assert(sizeof(R) == 4 && (kN == 8 || kN == 16 || kN == 32 || kN == 64));
+  static_assert(sizeof(R) == 4 && (kN == 16 || kN == 32));
   auto* x = reinterpret_cast<const uint32_t*>(r);
 #define JFA_TMEM_STORE(n)                                                            \
   asm volatile("tcgen05.st.sync.aligned.32x32b.x" #n ".b32 [%" #n "], {" JFA_LIST##n \
                "};" ::JFA_OPERANDS##n("r", x, 0),                                    \
                "r"(address)                                                          \
                : "memory")
-  if constexpr (kN == 8) {
-    JFA_TMEM_STORE(8);
-  } else if constexpr (kN == 16) {
+  if constexpr (kN == 16) {
     JFA_TMEM_STORE(16);
-  } else if constexpr (kN == 32) {
-    JFA_TMEM_STORE(32);
   } else {
-    JFA_TMEM_STORE(64);
+    JFA_TMEM_STORE(32);
   }
 }
 

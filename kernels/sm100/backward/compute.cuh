@@ -15,20 +15,12 @@ class Compute {
 
  public:
   JFA_INLINE Compute(const BackwardParams& p, const BackwardMaps& maps, BackwardShared<C> shared, uint32_t tensor)
-      : p_(p),
-        maps_(maps),
-        shared_(shared),
-        warpgroup_(ptx::uniform(threadIdx.x / 128) - 1),
-        warp_(ptx::uniform(threadIdx.x / 32 % 4)),
-        lane_(threadIdx.x % 32),
-        tensor_(tensor + (warp_ * 32 << 16)),
-        rows_(shared.score_grad_of(warpgroup_) + warp_ * (32 * 128)) {}
+      : p_(p), maps_(maps), shared_(shared), tensor_(tensor + (warp_ * 32 << 16)) {}
 
   JFA_INLINE void run() {
-    Ring<C::kTiles> tile;
+    BackwardTiles<C> tiles{shared_};
     while (true) {
-      ptx::mbarrier_wait(shared_.tile_full(tile.index), tile.phase);
-      const BackwardTile& t = shared_.tile(ptx::uniform(tile.index));
+      const BackwardTile& t = tiles.wait();
       if (ptx::uniform(t.keys) == 0) break;
       const int blocks = ptx::uniform(t.blocks), steps = steps_of<C>(t) * p_.group;
 #pragma unroll 1
@@ -37,7 +29,7 @@ class Compute {
 #pragma unroll 1
         for (int step = 0; step < steps; ++step) {
           const Window window(p_, t, block, warpgroup_, warp_ * 32 + lane_);
-          if (!C::kSwitches.peel || window.cuts(p_, t, block, warpgroup_)) {
+          if (!C::kSwitches.peel || window.cuts) {
             run_step<true>(window, step == 0);
           } else {
             run_step<false>(window, step == 0);
@@ -48,28 +40,23 @@ class Compute {
         store_gradients(t, pass);
       }
       __syncwarp();
-      ptx::mbarrier_arrive_if(lane_ == 0, shared_.tile_empty(tile.index));
-      tile.advance();
+      tiles.release(lane_ == 0);
     }
     if (ptx::elect()) ptx::bulk_wait_group<0>();
   }
 
  private:
-  // The columns of this thread's scores that its key is seen by: [low, high].
   struct Window {
-    int low, high;
+    int low, high;  // the columns of this thread's scores that its key is seen by, both included
+    bool cuts;      // some key of the tile is not seen by some query
 
     JFA_INLINE Window(const BackwardParams& p, const BackwardTile& t, int block, int warpgroup, int row) {
-      const int query = (t.first_block + block) * kStatRows + warpgroup * C::kHalf, key = t.key + row - t.diagonal;
-      low = row < t.keys ? key - p.mask.right - query : C::kHalf;
-      high = min(key + p.mask.left, (t.first_block + t.blocks) * kStatRows - 1) - query;
-    }
-
-    // Whether some key of the tile is not seen by some query.
-    JFA_INLINE static bool cuts(const BackwardParams& p, const BackwardTile& t, int block, int warpgroup) {
-      const int query = (t.first_block + block) * kStatRows + warpgroup * C::kHalf, key = t.key - t.diagonal;
-      return t.keys < C::kBlockN || block * kStatRows + warpgroup * C::kHalf + C::kHalf > t.blocks * kStatRows ||
-             key < query + C::kHalf - 1 - p.mask.left || key + C::kBlockN - 1 > query + p.mask.right;
+      const int first = block * kStatRows + warpgroup * C::kHalf, queries = t.blocks * kStatRows;
+      const int query = t.first_block * kStatRows + first, key = t.key - t.diagonal;
+      low = row < t.keys ? key + row - p.mask.right - query : C::kHalf;
+      high = min(key + row + p.mask.left - query, queries - 1 - first);
+      cuts = t.keys < C::kBlockN || first + C::kHalf > queries || key < query + C::kHalf - 1 - p.mask.left ||
+             key + C::kBlockN - 1 > query + p.mask.right;
     }
   };
 
@@ -78,18 +65,12 @@ class Compute {
     ptx::tcgen05_fence_after();
   }
 
-  // This warp is done with Tensor Memory, or with shared memory that products read.
-  JFA_INLINE void arrive(int barrier) const {
-    ptx::tcgen05_fence_before();
-    __syncwarp();
-    arrive_at_leader<C>(lane_ == 0, shared_.barrier(barrier));
-  }
-
   // LSE of four queries from `column` on, delta 64 further on.
-  JFA_INLINE float4 load_stats(int column) const {
+  JFA_INLINE void load_stats(float* x, int column) const {
     const int of_step = (warpgroup_ * C::kHalf) / kStatRows * (2 * kStatRows) + (warpgroup_ * C::kHalf) % kStatRows;
-    const int4 x = ptx::load_shared_v4(shared_.stats(steps_ & 1) + (of_step + column) * 4);
-    return make_float4(__int_as_float(x.x), __int_as_float(x.y), __int_as_float(x.z), __int_as_float(x.w));
+    const int4 bits = ptx::load_shared_v4(shared_.stats(steps_ & 1) + (of_step + column) * 4);
+    x[0] = __int_as_float(bits.x), x[1] = __int_as_float(bits.y);
+    x[2] = __int_as_float(bits.z), x[3] = __int_as_float(bits.w);
   }
 
   // Writes 16-bit values from `column` on of this thread's row in shared memory, 8 kChunks of them.
@@ -104,40 +85,31 @@ class Compute {
 
   template <bool kCut>
   JFA_INLINE void run_step(const Window& window, bool first) {
-    float s[C::kHalf];
+    float s[C::kHalf], stats[4];
     uint32_t packed[C::kHalf / 2];
     ptx::mbarrier_wait(shared_.barrier(C::kStatsFull + (steps_ & 1)), steps_ >> 1 & 1);
     wait(C::kScoresFull, steps_ & 1);
     ptx::tmem_load<C::kHalf>(s, tensor_ + C::kTensorS + warpgroup_ * C::kHalf);
     ptx::tmem_wait_load<C::kHalf>(s);
     if constexpr (C::kPair) {
-      arrive(C::kScoresRead);
-      // P of one warpgroup goes to columns that the other reads.
-      ptx::bar_sync(1 + warp_, 64);
+      hand_over(shared_, C::kScoresRead);
+      meet();  // P of one warpgroup goes to columns that the other reads
     }
 #pragma unroll
     for (int column = 0; column < C::kHalf; column += kChunk) {
 #pragma unroll
-      for (int i = column; i < column + kChunk; i += 4) {
-        const float4 lse = load_stats(i);
+      for (int i = column; i < column + kChunk; i += 2) {
+        if (i % 4 == 0) load_stats(stats, i);
         const float scale = -p_.scale_log2;
-        const float2 x = ptx::fma2({s[i], s[i + 1]}, {scale, scale}, {lse.x, lse.y});
-        const float2 y = ptx::fma2({s[i + 2], s[i + 3]}, {scale, scale}, {lse.z, lse.w});
-        s[i] = ptx::ex2(-x.x);
-        s[i + 1] = ptx::ex2(-x.y);
-        s[i + 2] = ptx::ex2(-y.x);
-        s[i + 3] = ptx::ex2(-y.y);
-        if constexpr (kCut) {
-#pragma unroll
-          for (int j = i; j < i + 4; ++j) s[j] = j < window.low || j > window.high ? 0 : s[j];
-        }
+        const float2 x = ptx::fma2({s[i], s[i + 1]}, {scale, scale}, {stats[i % 4], stats[i % 4 + 1]});
+        s[i] = kCut && (i < window.low || i > window.high) ? 0 : ptx::ex2(-x.x);
+        s[i + 1] = kCut && (i + 1 < window.low || i + 1 > window.high) ? 0 : ptx::ex2(-x.y);
         packed[i / 2] = ptx::pack<T>(s[i], s[i + 1]);
-        packed[i / 2 + 1] = ptx::pack<T>(s[i + 2], s[i + 3]);
       }
       ptx::tmem_store<kChunk / 2>(tensor_ + C::kTensorS + warpgroup_ * C::kProbPitch + column / 2, packed + column / 2);
     }
     ptx::tmem_wait_store();
-    arrive(C::kProbFull);
+    hand_over(shared_, C::kProbFull);
     wait(C::kGradPFull, steps_ & 1);
 #pragma unroll
     for (int column = 0; column < C::kHalf; column += kChunk) {
@@ -145,13 +117,10 @@ class Compute {
       ptx::tmem_load<kChunk>(dp, tensor_ + C::kTensorGradP + warpgroup_ * C::kHalf + column);
       ptx::tmem_wait_load<kChunk>(dp);
 #pragma unroll
-      for (int i = 0; i < kChunk; i += 4) {
-        const float4 delta = load_stats(column + i + kStatRows);
-        const float* prob = s + column + i;
-        const float2 x = ptx::fma2({delta.x, delta.y}, {-1, -1}, {dp[i], dp[i + 1]});
-        const float2 y = ptx::fma2({delta.z, delta.w}, {-1, -1}, {dp[i + 2], dp[i + 3]});
-        packed[(column + i) / 2] = ptx::pack<T>(prob[0] * x.x, prob[1] * x.y);
-        packed[(column + i) / 2 + 1] = ptx::pack<T>(prob[2] * y.x, prob[3] * y.y);
+      for (int i = 0; i < kChunk; i += 2) {
+        if (i % 4 == 0) load_stats(stats, column + i + kStatRows);
+        const float2 x = ptx::fma2({stats[i % 4], stats[i % 4 + 1]}, {-1, -1}, {dp[i], dp[i + 1]});
+        packed[(column + i) / 2] = ptx::pack<T>(s[column + i] * x.x, s[column + i + 1] * x.y);
       }
     }
     __syncwarp();
@@ -159,7 +128,7 @@ class Compute {
     if constexpr (C::kPair) {
       ptx::tmem_store<C::kHalf / 2>(tensor_ + C::kTensorGradP + warpgroup_ * C::kHalf, packed);
       ptx::tmem_wait_store();
-      arrive(C::kOperandFull);
+      hand_over(shared_, C::kOperandFull);
     }
     wait(C::kScoreGradEmpty, steps_ & 1 ^ 1);
     wait_sent();
@@ -167,7 +136,7 @@ class Compute {
     store_row<C::kHalf / 8>(C::kBlockM == 64 ? warpgroup_ * C::kHalf : 0, packed);
     ptx::fence_proxy_async_shared();
     if (!C::kPair || warpgroup_ == shared_.rank) {
-      arrive(C::kScoreGradFull);
+      hand_over(shared_, C::kScoreGradFull);
     } else {
       __syncwarp();
       if (ptx::elect()) {
@@ -193,13 +162,13 @@ class Compute {
   }
 
   // Orders what this warp and that of the other warpgroup with the same keys do to their rows.
-  JFA_INLINE void share_rows() const { ptx::bar_sync(1 + warp_, 64); }
+  JFA_INLINE void meet() const { ptx::bar_sync(1 + warp_, 64); }
 
   // Stores dV, then dK, of a pass; two warpgroups share them.
   JFA_INLINE void store_gradients(const BackwardTile& t, int pass) {
     wait(C::kGradientsFull, passes_ & 1);
     wait_sent();
-    if (C::kStorers == 1) share_rows();
+    if (C::kStorers == 1) meet();
 #pragma unroll 1
     for (int gradient = warpgroup_; gradient < 2 && warpgroup_ < C::kStorers; gradient += C::kStorers) {
       const bool is_k = gradient == 1;
@@ -230,17 +199,18 @@ class Compute {
     }
     if (C::kStorers == 1) {
       wait_stores();
-      share_rows();
+      meet();
     }
-    arrive(C::kGradientsEmpty);
+    hand_over(shared_, C::kGradientsEmpty);
     ++passes_;
   }
 
   const BackwardParams& p_;
   const BackwardMaps& maps_;
   const BackwardShared<C> shared_;
-  const int warpgroup_, warp_, lane_;
-  const uint32_t tensor_, rows_;
+  const int warpgroup_ = ptx::uniform(threadIdx.x / 128) - 1;
+  const int warp_ = ptx::uniform(threadIdx.x / 32 % 4), lane_ = threadIdx.x % 32;
+  const uint32_t tensor_, rows_ = shared_.score_grad_of(warpgroup_) + warp_ * (32 * 128);
   uint32_t steps_ = 0, passes_ = 0;
 };
 

@@ -10,20 +10,19 @@ namespace jfa::sm100 {
 // Tells the leader of a pair whenever the other CTA's part of dS has arrived, and that one, too; one thread.
 template <typename C>
 __device__ void relay(const BackwardParams& p, BackwardShared<C> shared) {
-  Ring<C::kTiles> tile;
+  BackwardTiles<C> tiles{shared};
   Ring<1> step;
   while (true) {
-    ptx::mbarrier_wait(shared.tile_full(tile.index), tile.phase);
-    if (shared.tile(tile.index).keys == 0) return;
-    const int steps = steps_of<C>(shared.tile(tile.index)) * p.group;
-    ptx::mbarrier_arrive(shared.tile_empty(tile.index));
+    const BackwardTile& t = tiles.wait();
+    if (t.keys == 0) return;
+    const int steps = steps_of<C>(t) * p.group;
+    tiles.release(true);
     for (int i = 0; i < steps; ++i, step.advance()) {
       ptx::mbarrier_arrive_expect_tx(shared.barrier(C::kPeerFull), C::kPanelKv);
       ptx::mbarrier_wait_cluster(shared.barrier(C::kPeerFull), step.phase);
       arrive_at_leader<C>(true, shared.barrier(C::kScoreGradFull));
       ptx::mbarrier_arrive_cluster_if(true, ptx::map_shared(shared.barrier(C::kSent), shared.rank ^ 1));
     }
-    tile.advance();
   }
 }
 

@@ -20,17 +20,15 @@ class Multiplier {
       : group_(p.group), shared_(shared), tensor_(tensor) {}
 
   __device__ void run() {
-    Ring<C::kTiles> tile;
-    uint32_t tiles = 0, passes = 0;
-    while (true) {
-      ptx::mbarrier_wait(shared_.tile_full(tile.index), tile.phase);
-      const BackwardTile& t = shared_.tile(ptx::uniform(tile.index));
+    BackwardTiles<C> tiles{shared_};
+    uint32_t passes = 0;
+    for (uint32_t phase = 0;; phase ^= 1) {
+      const BackwardTile& t = tiles.wait();
       if (ptx::uniform(t.keys) == 0) break;
       const int steps = ptx::uniform(steps_of<C>(t)) * group_;
       __syncwarp();
-      ptx::mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_.tile_empty(tile.index));
-      tile.advance();
-      wait(C::kKFull, tiles & 1);
+      tiles.release(threadIdx.x % 32 == 0);
+      wait(C::kKFull, phase);
 #pragma unroll 1
       for (pass_ = 0; pass_ < C::kPasses; ++pass_) {
 #pragma unroll 1
@@ -38,7 +36,7 @@ class Multiplier {
           const bool first = step == 0;
           if (C::kStages == 1 && !C::kPair && !first) multiply_sum_and_grad_k(step == 1);
           multiply_scores();
-          if (first && pass_ == 0) wait(C::kVFull, tiles & 1);
+          if (first && pass_ == 0) wait(C::kVFull, phase);
           if constexpr (C::kPair) {
             if (!first) multiply_grad_k(step == 1);
             multiply_grad_p();
@@ -61,7 +59,6 @@ class Multiplier {
         ++passes;
       }
       commit(C::kKeysEmpty);
-      ++tiles;
     }
   }
 

@@ -1,12 +1,17 @@
 // The warps of the Blackwell backward that feed the others: tiles, loads; of a pair, the relay of dS.
 #pragma once
 
+#include "attention/tile_ring.cuh"
 #include "backward/tiles.cuh"
 #include "ptx/clc.cuh"
 #include "ptx/cluster.cuh"
+#include "ptx/tcgen05.cuh"
 #include "sm100/backward/config.h"
 
 namespace jfa::sm100 {
+
+template <typename C>
+using BackwardTiles = Tiles<C, BackwardShared<C>>;
 
 // Steps of a pass over the queries of one head.
 template <typename C>
@@ -22,6 +27,14 @@ JFA_INLINE void arrive_at_leader(bool arrives, uint32_t barrier) {
   } else {
     ptx::mbarrier_arrive_if(arrives, barrier);
   }
+}
+
+// This warp is done with Tensor Memory, or with shared memory that products read.
+template <typename C>
+JFA_INLINE void hand_over(BackwardShared<C> shared, int barrier) {
+  ptx::tcgen05_fence_before();
+  __syncwarp();
+  arrive_at_leader<C>(threadIdx.x % 32 == 0, shared.barrier(barrier));
 }
 
 // Writes the tile of this CTA at the place where `walk` is; false at the end of the list. The CTAs of a pair visit the
@@ -100,15 +113,13 @@ template <typename C>
 class Loader {
  public:
   __device__ Loader(const BackwardParams& p, const BackwardMaps& maps, BackwardShared<C> shared)
-      : p_(p), maps_(maps), shared_(shared), panels_((p.head_dim + 63) / 64) {}
+      : p_(p), maps_(maps), shared_(shared) {}
 
   __device__ void run() {
-    Ring<C::kTiles> tile;
-    uint32_t tiles = 0;
-    while (true) {
-      ptx::mbarrier_wait(shared_.tile_full(tile.index), tile.phase);
-      const BackwardTile& t = shared_.tile(tile.index);
-      ptx::mbarrier_wait(shared_.barrier(C::kKeysEmpty), tiles & 1 ^ 1);  // at the end, too: nobody leaves before
+    BackwardTiles<C> tiles{shared_};
+    for (uint32_t phase = 1;; phase ^= 1) {
+      const BackwardTile& t = tiles.wait();
+      ptx::mbarrier_wait(shared_.barrier(C::kKeysEmpty), phase);  // at the end, too: nobody leaves before
       if (t.keys == 0) break;
       load_keys(t);
 #pragma unroll 1
@@ -119,9 +130,7 @@ class Loader {
           if (++head == p_.group) head = 0;
         }
       }
-      ++tiles;
-      ptx::mbarrier_arrive(shared_.tile_empty(tile.index));
-      tile.advance();
+      tiles.release(true);
     }
   }
 
@@ -203,7 +212,7 @@ class Loader {
   const BackwardParams& p_;
   const BackwardMaps& maps_;
   const BackwardShared<C> shared_;
-  const int panels_;  // that are loaded; the others hold zeros
+  const int panels_ = (p_.head_dim + 63) / 64;  // that are loaded; the others hold zeros
   Ring<C::kStages> stage_;
   uint32_t steps_ = 0;
 };

@@ -13,28 +13,16 @@ class Reduction {
 
  public:
   JFA_INLINE Reduction(const BackwardParams& p, BackwardShared<C> shared, uint32_t tensor)
-      : p_(p),
-        shared_(shared),
-        warp_(ptx::uniform(threadIdx.x / 32 % 4)),
-        lane_(threadIdx.x % 32),
-        tensor_(tensor + C::kTensorSum + (warp_ * 32 << 16)),
-        // The block of 64 queries, its group of 16 rows and the columns that this warp begins with.
-        block_(C::kPair          ? shared.rank
-               : C::kBlocks == 2 ? warp_ / 2
-                                 : 0),
-        group_(C::kSumRows == 2 ? warp_ % 2 * 2 : warp_),
-        column_(C::kPair ? warp_ / 2 * 64 : 0) {}
+      : p_(p), shared_(shared), tensor_(tensor + C::kTensorSum + (warp_ * 32 << 16)) {}
 
   JFA_INLINE void run() {
-    Ring<C::kTiles> tile;
+    BackwardTiles<C> tiles{shared_};
     while (true) {
-      ptx::mbarrier_wait(shared_.tile_full(tile.index), tile.phase);
-      const BackwardTile& t = shared_.tile(ptx::uniform(tile.index));
+      const BackwardTile& t = tiles.wait();
       if (ptx::uniform(t.keys) == 0) break;
       const int sum_block = ptx::uniform(t.sum_block) + ptx::uniform(t.first_block), blocks = ptx::uniform(t.blocks);
       __syncwarp();
-      ptx::mbarrier_arrive_if(lane_ == 0, shared_.tile_empty(tile.index));
-      tile.advance();
+      tiles.release(lane_ == 0);
 #pragma unroll 1
       for (int pass = 0; pass < C::kPasses; ++pass) {
 #pragma unroll 1
@@ -65,10 +53,10 @@ class Reduction {
 #pragma unroll
         for (int held = 0; held < (slice < kHeldFrom ? 1 : C::kHeldSlices); ++held) load(x[held], slice + held);
       }
-      if (slice == kHeldFrom && C::kSwitches.early_slices > 0) release();
+      if (slice == kHeldFrom && C::kSwitches.early_slices > 0) hand_over(shared_, C::kSumEmpty);
       if (exists) stage(x[max(slice - kHeldFrom, 0)], slice, sums);
     }
-    if (C::kSwitches.early_slices == 0) release();
+    if (C::kSwitches.early_slices == 0) hand_over(shared_, C::kSumEmpty);
     if (p_.ordered) {
       if (ptx::elect()) {
         ptx::bulk_wait_group<0>();
@@ -86,13 +74,6 @@ class Reduction {
       ptx::tmem_load_rows<C::kSliceColumns / 8>(x + rows * (C::kSliceColumns / 2), address + (rows * 16 << 16));
     }
     ptx::tmem_wait_load<C::kSliceFloats>(x);
-  }
-
-  // dQ may be overwritten.
-  JFA_INLINE void release() const {
-    ptx::tcgen05_fence_before();
-    __syncwarp();
-    arrive_at_leader<C>(lane_ == 0, shared_.barrier(C::kSumEmpty));
   }
 
   // Adds a slice through a buffer of this warp.
@@ -122,9 +103,12 @@ class Reduction {
 
   const BackwardParams& p_;
   const BackwardShared<C> shared_;
-  const int warp_, lane_;
+  const int warp_ = ptx::uniform(threadIdx.x / 32 % 4), lane_ = threadIdx.x % 32;
   const uint32_t tensor_;
-  const int block_, group_, column_;
+  // The block of 64 queries, its group of 16 rows and the columns that this warp begins with.
+  const int block_ = C::kPair ? shared_.rank : warp_ / 2 * (C::kBlocks - 1);
+  const int group_ = C::kSumRows == 2 ? warp_ % 2 * 2 : warp_;
+  const int column_ = C::kPair ? warp_ / 2 * 64 : 0;
   uint32_t steps_ = 0;
 };
 

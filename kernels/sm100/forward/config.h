@@ -5,7 +5,8 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
-#include <type_traits>
+
+#include "attention/tiles.cuh"
 
 namespace jfa::sm100 {
 
@@ -114,8 +115,12 @@ struct ForwardShared {
   __device__ uint32_t message(int group, int i) const {
     return base + C::kOffsetMessages + (group * C::kMessages + i) * C::kRows * 4;
   }
-  __device__ uint32_t tile(int i) const { return base + C::kOffsetTiles + i * 64; }
+  __device__ ForwardTile& tile(int i) const {
+    return *static_cast<ForwardTile*>(__cvta_shared_to_generic(base + C::kOffsetTiles + i * 64));
+  }
   __device__ uint32_t barrier(int place) const { return base + C::kOffsetBarriers + 8 * place; }
+  __device__ uint32_t tile_full(int i) const { return barrier(C::kTileFull + i); }
+  __device__ uint32_t tile_empty(int i) const { return barrier(C::kTileEmpty + i); }
   __device__ uint32_t response() const { return base + C::kOffsetResponse; }
   __device__ uint32_t columns() const { return base + C::kOffsetColumns; }
 };

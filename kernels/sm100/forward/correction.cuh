@@ -12,19 +12,12 @@ template <typename C>
 struct Correction {
   const ForwardParams& p;
   const ForwardShared<C> shared;
-  const int thread, lane;
-  const uint32_t output;  // O of this warp's rows of group 0
-  Tiles<C> tiles;
+  const uint32_t tmem;
+  const int thread = threadIdx.x % 128, lane = threadIdx.x % 32;
+  const uint32_t output = tmem + C::kColumnO + (thread / 32 * 32 << 16);  // O of this warp's rows of group 0
+  ForwardTiles<C> tiles{shared};
   Ring<1> finished[C::kGroups];  // tiles
   Ring<C::kMessages> message[C::kGroups];
-
-  JFA_INLINE Correction(const ForwardParams& params, ForwardShared<C> smem, uint32_t columns)
-      : p(params),
-        shared(smem),
-        thread(threadIdx.x % 128),
-        lane(threadIdx.x % 32),
-        output(columns + C::kColumnO + (thread / 32 * 32 << 16)),
-        tiles(smem) {}
 
   JFA_INLINE void arrive(int place) const { ptx::mbarrier_arrive_if(lane == 0, shared.barrier(place)); }
 

@@ -49,19 +49,19 @@ __device__ __forceinline__ void forward(const CUtensorMap& map_q, const CUtensor
     if (warp == 0) {
       if (ptx::elect()) load(p, map_q, map_k, map_v, shared);
     } else if (warp == 1) {
-      Multiplier<C>(shared, columns).run();
+      Multiplier<C>{shared, columns}.run();
     } else if (warp == 2) {
       if (ptx::elect()) store(p, map_o, shared);
     } else {
-      list_tiles(p, shared, reinterpret_cast<ForwardTile*>(memory + C::kOffsetTiles));
+      list_tiles(p, shared);
     }
     __syncwarp();
   } else if (warpgroup <= C::kGroups) {
     ptx::setmaxnreg_inc<C::kSoftmaxRegisters>();
-    Softmax<C>(p, shared, columns, warpgroup - 1).run();
+    Softmax<C>{p, shared, columns, warpgroup - 1}.run();
   } else {
     ptx::setmaxnreg_dec<C::kCorrectionRegisters>();
-    Correction<C>(p, shared, columns).run();
+    Correction<C>{p, shared, columns}.run();
   }
   __syncthreads();
   if (warp == 1) ptx::tmem_dealloc<1>(columns, C::kColumns);

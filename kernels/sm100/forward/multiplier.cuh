@@ -14,8 +14,10 @@ struct Multiplier {
 
   const ForwardShared<C> shared;
   const uint32_t tmem;
-  const uint32_t q, k, v;  // descriptors of group 0 and of slot 0, as K and as V
-  Tiles<C> tiles;
+  // Descriptors of group 0 and of slot 0, as K and as V.
+  const uint32_t q = ptx::smem_descriptor_low(shared.q(0), 16), k = ptx::smem_descriptor_low(shared.slot(0), 16);
+  const uint32_t v = ptx::smem_descriptor_low(shared.slot(0), C::kPanelKv);
+  ForwardTiles<C> tiles{shared};
   Ring<C::kSlots> slot;
   uint32_t q_phases = 0, p_phases = 0;  // bit `group`: phase of the next Q and P
   int left = 0;                         // blocks of the tile whose scores are to be issued
@@ -26,14 +28,6 @@ struct Multiplier {
     bool by_keys = false, first = false, last = false;  // of a tile
     int tile = 0;                                       // place of its description
   } scores;
-
-  JFA_INLINE Multiplier(ForwardShared<C> smem, uint32_t columns)
-      : shared(smem),
-        tmem(columns),
-        q(ptx::smem_descriptor_low(smem.q(0), 16)),
-        k(ptx::smem_descriptor_low(smem.slot(0), 16)),
-        v(ptx::smem_descriptor_low(smem.slot(0), C::kPanelKv)),
-        tiles(smem) {}
 
   JFA_INLINE void commit(int place) const {
     if (ptx::elect()) ptx::mma_commit<1>(shared.barrier(place));

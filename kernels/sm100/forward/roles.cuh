@@ -2,35 +2,16 @@
 #pragma once
 
 #include "attention/keyless.cuh"
-#include "attention/ring.cuh"
+#include "attention/tile_ring.cuh"
 #include "ptx/clc.cuh"
-#include "ptx/mbarrier.cuh"
 #include "ptx/sync.cuh"
 #include "ptx/tma.cuh"
-#include "ptx/warp.cuh"
 #include "sm100/forward/config.h"
 
 namespace jfa::sm100 {
 
-// The tiles of a CTA, as one role sees them.
 template <typename C>
-struct Tiles {
-  const ForwardShared<C> shared;
-  Ring<C::kTiles> ring;
-
-  JFA_INLINE explicit Tiles(ForwardShared<C> smem) : shared(smem) {}
-
-  JFA_INLINE const ForwardTile& wait() const {
-    ptx::mbarrier_wait(shared.barrier(C::kTileFull + ring.index), ring.phase);
-    return *static_cast<const ForwardTile*>(__cvta_shared_to_generic(shared.tile(ring.index)));
-  }
-
-  // Gives back the description, which the lanes of a warp have read; `arrives` in one of them.
-  JFA_INLINE void release(bool arrives) {
-    ptx::mbarrier_arrive_if(arrives, shared.barrier(C::kTileEmpty + ring.index));
-    ring.advance();
-  }
-};
+using ForwardTiles = Tiles<C, ForwardShared<C>>;
 
 // How the blocks of a tile are spread over the groups: each group has queries of its own, or, where there are too few,
 // every second block of keys.
@@ -63,17 +44,17 @@ JFA_INLINE float reference(float max) {
 
 // Describes the tiles of this CTA, then one without keys, and fills rows that see no key; a warp.
 template <typename C>
-__device__ __forceinline__ void list_tiles(const ForwardParams& p, ForwardShared<C> shared, ForwardTile* tiles) {
+__device__ __forceinline__ void list_tiles(const ForwardParams& p, ForwardShared<C> shared) {
   const uint32_t lane = threadIdx.x % 32;
   ForwardWalk<C::kStaticPercent> walk(p.schedule);
   Ring<C::kTiles> ring;
   Ring<1> response;
   int32_t head = -1, row = -1;
   auto publish = [&](const ForwardTile& tile) {
-    ptx::mbarrier_wait(shared.barrier(C::kTileEmpty + ring.index), ring.phase ^ 1);
+    ptx::mbarrier_wait(shared.tile_empty(ring.index), ring.phase ^ 1);
     if (lane == 0) {
-      tiles[ring.index] = tile;
-      ptx::mbarrier_arrive(shared.barrier(C::kTileFull + ring.index));
+      shared.tile(ring.index) = tile;
+      ptx::mbarrier_arrive(shared.tile_full(ring.index));
     }
     ring.advance();
   };
@@ -115,7 +96,7 @@ __device__ __forceinline__ void list_tiles(const ForwardParams& p, ForwardShared
 template <typename C>
 __device__ __forceinline__ void load(const ForwardParams& p, const CUtensorMap& map_q, const CUtensorMap& map_k,
                                      const CUtensorMap& map_v, ForwardShared<C> shared) {
-  Tiles<C> tiles(shared);
+  ForwardTiles<C> tiles{shared};
   Ring<C::kSlots> slot;
   Ring<C::kTiles> before;  // the tile before
   auto load_block = [&](const CUtensorMap& map, uint32_t dst, int panel, uint32_t barrier, int bytes, int32_t row,
@@ -157,7 +138,7 @@ __device__ __forceinline__ void load(const ForwardParams& p, const CUtensorMap& 
 // Copies what the correction has put into shared memory to O; one thread.
 template <typename C>
 __device__ __forceinline__ void store(const ForwardParams& p, const CUtensorMap& map_o, ForwardShared<C> shared) {
-  Tiles<C> tiles(shared);
+  ForwardTiles<C> tiles{shared};
   Ring<1> staging[C::kGroups];
   while (true) {
     const ForwardTile tile = tiles.wait();

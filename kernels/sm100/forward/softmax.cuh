@@ -14,22 +14,14 @@ struct Softmax {
 
   const ForwardParams& p;
   const ForwardShared<C> shared;
-  const int group, thread, lane;
-  const uint32_t scores;  // S of this warp's rows
-  Tiles<C> tiles;
+  const uint32_t tmem;
+  const int group, thread = threadIdx.x % 128, lane = threadIdx.x % 32;
+  const uint32_t scores = tmem + group * C::kColumnsS + (thread / 32 * 32 << 16);  // S of this warp's rows
+  ForwardTiles<C> tiles{shared};
   Ring<1> s_full;
   Ring<C::kMessages> message;
   float max, sum;      // reference and sum of exponentials
   int keys, diagonal;  // of the tile, and the first key on the diagonal of its first query, counted from its first key
-
-  JFA_INLINE Softmax(const ForwardParams& params, ForwardShared<C> smem, uint32_t columns, int group_index)
-      : p(params),
-        shared(smem),
-        group(group_index),
-        thread(threadIdx.x % 128),
-        lane(threadIdx.x % 32),
-        scores(columns + group * C::kColumnsS + (thread / 32 * 32 << 16)),
-        tiles(smem) {}
 
   // To the thread of the correction that has the same row.
   JFA_INLINE void send(float x) {
