@@ -8,6 +8,7 @@ pub mod float;
 pub mod harness;
 mod image;
 mod machine;
+mod map;
 pub mod matrix;
 pub mod mbarrier;
 mod program;

@@ -1,8 +1,7 @@
 //! The mbarrier object (PTX ISA 9.7.13.15): arrivals and transactions of a phase.
 
-use std::collections::HashMap;
-
 use crate::error::{Fault, Kind, Result};
+use crate::map::Map;
 
 /// Largest count of arrivals and largest magnitude of the transaction count.
 pub const MAX_COUNT: u32 = (1 << 20) - 1;
@@ -219,7 +218,7 @@ impl Mbarrier {
 /// The live objects of a CTA, by their offset in shared memory.
 #[derive(Clone, Debug, Default)]
 pub struct Mbarriers {
-    objects: HashMap<u32, Mbarrier>,
+    objects: Map<u32, Mbarrier>,
 }
 
 impl Mbarriers {

@@ -1,9 +1,8 @@
 //! Shared memory of a CTA: bytes, which of them are written, and who accessed each word last.
 
-use std::collections::HashMap;
-
 use super::clock::{Epoch, Knowledge, WHOLE};
 use crate::error::{Fault, Kind, Result};
+use crate::map::Map;
 use crate::matrix::Swizzle;
 
 /// Where user data starts; the bytes before are the system's.
@@ -84,7 +83,7 @@ pub struct Shared {
     valid: Vec<u8>,
     words: Vec<Word>,
     /// Readers beyond two.
-    more: HashMap<u32, Vec<Epoch>>,
+    more: Map<u32, Vec<Epoch>>,
 }
 
 impl Shared {
@@ -92,7 +91,7 @@ impl Shared {
     pub fn new(size: u32) -> Self {
         let size = size as usize;
         let words = vec![Word::default(); size.div_ceil(4)];
-        Shared { bytes: vec![0; size], valid: vec![0; size], words, more: HashMap::new() }
+        Shared { bytes: vec![0; size], valid: vec![0; size], words, more: Map::default() }
     }
 
     pub fn check(&self, offset: u32, bytes: u32) -> Result<()> {

@@ -1,12 +1,13 @@
 //! The state of clusters, CTAs and warps.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::clock::{Agent, Epoch, Knowledge};
 use super::shared::Shared;
 use super::tcgen05::Issue;
 use super::tensor_memory::TensorState;
+use crate::map::Map;
 use crate::mbarrier::Mbarriers;
 use crate::program::{Lanes, Slot};
 
@@ -95,7 +96,7 @@ pub struct Warp {
     pub wgmma_issued: u64,
     pub wgmma_group: u32,
     pub wgmma_open: bool,
-    pub bulk: HashMap<u32, BulkGroups>,
+    pub bulk: Map<u32, BulkGroups>,
     pub max_registers: u32,
     /// Generation of the cluster barrier that it has arrived at.
     pub cluster_token: Option<u64>,
@@ -261,7 +262,7 @@ pub struct Cta {
     pub mbarriers: Mbarriers,
     /// Bytes from the first to the last mbarrier.
     pub mbarrier_range: (u32, u32),
-    pub clocks: HashMap<u32, BarrierClock>,
+    pub clocks: Map<u32, BarrierClock>,
     pub barriers: [Barrier; 16],
     /// Boxed: a warp is taken out while it runs.
     pub warps: Vec<Option<Box<Warp>>>,

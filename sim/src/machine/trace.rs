@@ -1,13 +1,12 @@
 //! Races on global memory within a launch.
 
-use std::collections::HashMap;
-
 use super::Machine;
 use super::clock::{Clock, Knowledge};
 use super::global::Access;
 use super::shared::{Proxy, Who};
 use super::state::{Cluster, Warp};
 use crate::error::{Fault, Kind, Result};
+use crate::map::Map;
 
 /// What an access does to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +31,7 @@ impl Intent {
 }
 
 /// What strong writes to an address of global memory have released, by cluster.
-pub type Released = HashMap<u64, Vec<(u32, Clock)>>;
+pub type Released = Map<u64, Vec<(u32, Clock)>>;
 
 impl Machine<'_> {
     /// Strong accesses of a lane to global memory order clusters: each write counts as a release, each read as an

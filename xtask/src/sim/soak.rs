@@ -18,7 +18,7 @@ fn soaks(device: &str) -> Vec<Soak> {
     match device {
         "h200" => vec![Soak { cases: &["soak/", "combine/two-from"], pairs: false }],
         _ => vec![
-            Soak { cases: &["soak/packed", "soak/masked", "soak/ordered", "combine/two-from"], pairs: false },
+            Soak { cases: &["soak/packed", "soak/masked", "combine/two-from"], pairs: false },
             Soak { cases: &["soak/packed-d128", "soak/masked-d128"], pairs: true },
         ],
     }
