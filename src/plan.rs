@@ -113,7 +113,7 @@ pub struct Workspace {
 pub enum Scheduler {
     /// Every worker has a fixed list.
     Static,
-    /// Workers take the next tile of the sorted list from a counter.
+    /// Workers take the next tile of the list from a counter.
     Atomic,
     /// Cluster launch control hands out the sorted list.
     ClusterLaunchControl,

@@ -178,11 +178,12 @@ struct BackwardParams {
   uint32_t batch;           // sequences
   uint32_t padding;
   int64_t lse_head_stride;  // total_o packed, seqlen_q broadcast
-  int64_t zero_floats;      // of `sums` and `turns`, from the start of `sums`, to be zeroed first
+  int64_t zero_floats;      // of `sums` and the counters behind them, to be zeroed first
   const float* lse;         // [heads_q, total_o], broadcast [batch, heads_q, seqlen_q]
   float* stats;             // [heads_q, stat_blocks, 2, 64]: LSE in base 2, +inf for rows without keys; delta
   float* sums;              // [parts, heads_q, grad_q_blocks, 64 * head_dim rounded up], in the order of sum_offset()
   uint32_t* turns;          // [parts, heads_q, grad_q_blocks] or null: sums that were added to a block of dQ
+  uint32_t* places;         // [1] or null: places of the list that were handed out
   Tensor o, grad_o;
   Tensor grad_q, grad_k, grad_v;
 };

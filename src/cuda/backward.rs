@@ -8,7 +8,7 @@ use super::params::{BackwardParams, BackwardSchedule, Mask};
 use super::tensor_map::{Shape, TensorMap};
 use super::{Plan, sm90};
 use crate::error::Result;
-use crate::plan::{Backward, Extent, Tensor};
+use crate::plan::{Backward, Extent, Scheduler, Tensor};
 use crate::problem::{Dtype, Problem};
 use crate::schedule::{BackwardDeal, blocks};
 use crate::workspace::Carver;
@@ -25,6 +25,15 @@ struct Sizes {
     stats: i64,
     sums: i64,
     turns: i64,
+    /// The counter of places that were handed out.
+    places: i64,
+}
+
+impl Sizes {
+    /// The sums with the counters behind them.
+    fn zeroed(&self) -> i64 {
+        self.sums + self.turns + self.places
+    }
 }
 
 impl Plan {
@@ -40,13 +49,14 @@ impl Plan {
             stats: heads * stat_blocks * 2 * block,
             sums: sum_blocks * block * self.backward.dim,
             turns: if self.takes_turns(problem) { (sum_blocks + 3) / 4 * 4 } else { 0 },
+            places: if self.backward.scheduler == Scheduler::Atomic { 4 } else { 0 },
         }
     }
 
     /// Whether CTAs add to the same sums of dQ in a fixed order.
     fn takes_turns(&self, problem: &Problem) -> bool {
         match self.backward.deal {
-            BackwardDeal::RoundRobin => problem.deterministic,
+            BackwardDeal::RoundRobin | BackwardDeal::HandedOut => problem.deterministic,
             BackwardDeal::Lanes { chain, .. } => chain > 1,
             BackwardDeal::Ranges(_) => false,
         }
@@ -56,7 +66,7 @@ impl Plan {
     pub fn carve_backward(&self, problem: &Problem, carver: &mut Carver) -> (*mut f32, *mut f32) {
         let limits = &problem.limits;
         let sizes = self.sizes(problem, limits.batch, problem.rows_o(limits.batch, limits.total_q));
-        (carver.take(sizes.stats as usize), carver.take((sizes.sums + sizes.turns) as usize))
+        (carver.take(sizes.stats as usize), carver.take(sizes.zeroed() as usize))
     }
 
     /// Enqueues dQ, dK and dV.
@@ -99,12 +109,12 @@ impl Plan {
         let params = (&raw const params).cast();
         let side = Launch { grid: self.multiprocessors * SIDE_CTAS, cluster: 1, dependent: true };
         let cluster = self.backward.cluster;
-        let grid = match self.backward.launch_control {
-            true => {
+        let grid = match self.backward.scheduler {
+            Scheduler::ClusterLaunchControl => {
                 let tiles = self.backward.entries_at_most(extent.total_kv, extent.batch) * i64::from(problem.heads_kv);
                 (tiles as u32).max(cluster) // a batch of no sequences has none
             }
-            false => self.backward.workers,
+            _ => self.backward.workers,
         };
         let main = Launch { grid, cluster, dependent: true };
         // SAFETY: the parameters match the kernels'; the caller answers for the stream.
@@ -125,9 +135,13 @@ impl Plan {
     ) -> BackwardParams {
         let sizes = self.sizes(problem, extent.batch, extent.total_o);
         let (lanes, chain) = match self.backward.deal {
-            BackwardDeal::RoundRobin => (0, 1),
+            BackwardDeal::RoundRobin | BackwardDeal::HandedOut => (0, 1),
             BackwardDeal::Lanes { lanes, chain } => (lanes, chain),
             BackwardDeal::Ranges(lanes) => (lanes, 1),
+        };
+        let counter = |count: i64, at: i64| match count {
+            0 => null_mut(),
+            _ => sums.wrapping_add(at as usize).cast(),
         };
         let zeroed = !matches!(self.backward.deal, BackwardDeal::Ranges(_));
         BackwardParams {
@@ -140,7 +154,7 @@ impl Plan {
                 heads: problem.heads_kv as u32,
                 lanes,
                 chain,
-                launch_control: self.backward.launch_control.into(),
+                launch_control: (self.backward.scheduler == Scheduler::ClusterLaunchControl).into(),
             },
             mask: Mask::new(problem),
             scale: problem.scale,
@@ -160,11 +174,12 @@ impl Plan {
             batch: extent.batch as u32,
             padding: 0,
             lse_head_stride: if problem.broadcast_q { problem.limits.seqlen_q } else { extent.total_o },
-            zero_floats: if zeroed { sizes.sums + sizes.turns } else { 0 },
+            zero_floats: if zeroed { sizes.zeroed() } else { 0 },
             lse: args.lse,
             stats,
             sums,
-            turns: if sizes.turns > 0 { sums.wrapping_add(sizes.sums as usize).cast() } else { null_mut() },
+            turns: counter(sizes.turns, sizes.sums),
+            places: counter(sizes.places, sizes.sums + sizes.turns),
             o: (&args.o).into(),
             grad_o: (&args.grad_o).into(),
             grad_q: (&args.grad_q).into(),

@@ -196,17 +196,13 @@ impl Plan {
         // Heads that share tiles change how entries expand to tiles, not the list.
         (forward.heads, forward.blocks_per_entry) = self.forward.tile_shape(problem);
         forward.block_m /= i64::from(self.forward.pack);
-        let scheduler = |launch_control| match launch_control {
-            true => Scheduler::ClusterLaunchControl,
-            false => Scheduler::Static,
-        };
         Ok(Info {
             arch: format!("sm_{}", self.architecture.target()),
             forward: Phase {
                 kernel: self.forward.name.clone(),
                 workers: self.deal.workers,
                 cluster: 1,
-                scheduler: scheduler(self.deal.parts > 0),
+                scheduler: if self.deal.parts > 0 { Scheduler::ClusterLaunchControl } else { Scheduler::Static },
                 block_m: self.forward.block_m,
                 block_n: self.forward.block_n,
                 tiles: u64::from(state.forward_entries) * forward.width(),
@@ -216,7 +212,7 @@ impl Plan {
                 kernel: self.backward.name.clone(),
                 workers: backward.workers,
                 cluster: self.backward.cluster,
-                scheduler: scheduler(self.backward.launch_control),
+                scheduler: self.backward.scheduler,
                 block_m: self.backward.box_q,
                 block_n: self.backward.block_n,
                 tiles: u64::from(state.backward_entries) * problem.heads_kv as u64,

@@ -186,6 +186,7 @@ pub(super) struct BackwardParams {
     pub stats: *mut f32,
     pub sums: *mut f32,
     pub turns: *mut u32,
+    pub places: *mut u32,
     pub o: Tensor,
     pub grad_o: Tensor,
     pub grad_q: Tensor,

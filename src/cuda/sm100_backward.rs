@@ -4,7 +4,9 @@ use super::driver::{Gpu, Kernel};
 use super::sm90::{self, Backward};
 use super::tensor_map::Columns;
 use crate::error::Result;
+use crate::plan::Scheduler;
 use crate::problem::Problem;
+use crate::schedule::BackwardDeal;
 
 /// Keys of a tile.
 const BLOCK_N: i64 = 128;
@@ -31,13 +33,18 @@ pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Bac
     let common = Backward { block_n: BLOCK_N, cluster, workers: common.workers / cluster * cluster, ..common };
     let limits = &problem.limits;
     let tiles = common.entries_at_most(limits.total_kv, limits.batch) * i64::from(problem.heads_kv);
+    // A launch of a CTA for each tile uses all multiprocessors, and its order is open.
+    let launch_control = !problem.deterministic && workers == gpu.multiprocessors && tiles <= i32::MAX.into();
     Ok(Backward {
         box_q: if pairs || dim > 128 { 64 } else { 128 },
         columns: if pairs { Columns::Panels(1) } else { Columns::All },
         store_rows: 32,
         store_columns: Columns::Panels(1),
-        // A launch of a CTA for each tile uses all multiprocessors, and its order is open.
-        launch_control: !problem.deterministic && workers == gpu.multiprocessors && tiles <= i32::MAX.into(),
+        scheduler: if launch_control { Scheduler::ClusterLaunchControl } else { Scheduler::Static },
+        deal: match common.deal {
+            BackwardDeal::HandedOut if !launch_control => BackwardDeal::RoundRobin,
+            deal => deal,
+        },
         ..common
     })
 }

@@ -4,6 +4,7 @@ use super::driver::{Gpu, Kernel};
 use super::forward::{self, Forward};
 use super::tensor_map::Columns;
 use crate::error::Result;
+use crate::plan::Scheduler;
 use crate::problem::Problem;
 use crate::schedule::{BackwardDeal, blocks};
 
@@ -92,8 +93,8 @@ pub(super) struct Backward {
     pub dim: i64,
     /// CTAs of a cluster.
     pub cluster: u32,
-    /// Clusters take over the tiles of others that have not started; the grid has one for each.
-    pub launch_control: bool,
+    /// Who hands out the tiles. With cluster launch control the grid has a cluster for each.
+    pub scheduler: Scheduler,
     /// CTAs.
     pub workers: u32,
     pub deal: BackwardDeal,
@@ -166,11 +167,12 @@ pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Bac
         deal: BackwardDeal::Ranges(lanes),
         parts: lanes,
         store_columns: Columns::Panels(1),
+        scheduler: Scheduler::Static,
         ..kv_stationary(gpu, problem, workers, kernel, name)?
     })
 }
 
-/// A K/V-stationary kernel with what goes with it: the tiles of Hopper's, dealt ahead.
+/// A K/V-stationary kernel with what goes with it: the tiles and the schedule of Hopper's.
 pub(super) fn kv_stationary(
     gpu: &Gpu,
     problem: &Problem,
@@ -186,7 +188,7 @@ pub(super) fn kv_stationary(
         let parts = (workers / heads / chain).max(1);
         (BackwardDeal::Lanes { lanes: parts * chain, chain }, parts)
     } else {
-        (BackwardDeal::RoundRobin, 1)
+        (BackwardDeal::HandedOut, 1)
     };
     let workers = match deal {
         BackwardDeal::Lanes { lanes, .. } => workers.min(lanes * heads),
@@ -204,7 +206,7 @@ pub(super) fn kv_stationary(
         store_columns: Columns::Panels(2),
         dim,
         cluster: 1,
-        launch_control: false,
+        scheduler: if deal == BackwardDeal::HandedOut { Scheduler::Atomic } else { Scheduler::Static },
         workers,
         deal,
         parts,

@@ -1,4 +1,4 @@
-//! Backward tiles: blocks of keys, neighbours together, dealt round robin.
+//! Backward tiles: blocks of keys, neighbours together, handed out or dealt round robin.
 
 use super::{Entry, Load, Tile, blocks};
 use crate::problem::{Problem, Sequence};
@@ -8,6 +8,8 @@ use crate::problem::{Problem, Sequence};
 pub enum BackwardDeal {
     /// Tiles one by one to all workers.
     RoundRobin,
+    /// Tiles one by one, each to the worker that is free first.
+    HandedOut,
     /// Each key head to `lanes` workers, one by one, heads side by side; a worker that gets several (lane, head) ends
     /// one before the next. `chain` adjacent lanes add to the same partial sum of dQ, one after the other.
     Lanes {
@@ -92,22 +94,25 @@ impl BackwardSchedule {
         tile.block >= self.counts[tile.batch as usize]
     }
 
-    /// (query, key) pairs that each worker visits.
+    /// (query, key) pairs that each worker visits; if tiles are handed out, as it would be if they took as long as pairs.
     pub fn load(&self, problem: &Problem, sequences: &[Sequence]) -> Load {
-        Load::of(
-            self.workers,
-            |w| self.worker(w),
-            |tile| {
-                let s = &sequences[tile.batch as usize];
-                let row = i64::from(tile.block) * self.block_n;
-                let rows = row..(row + self.block_n).min(s.len_kv).max(row);
-                let queries = problem.mask.queries(rows.clone(), s.len_q, s.len_kv);
-                (queries.end - queries.start) as u64 * (rows.end - rows.start) as u64
-            },
-        )
+        let cost = |tile: Tile| {
+            let s = &sequences[tile.batch as usize];
+            let row = i64::from(tile.block) * self.block_n;
+            let rows = row..(row + self.block_n).min(s.len_kv).max(row);
+            let queries = problem.mask.queries(rows.clone(), s.len_q, s.len_kv);
+            (queries.end - queries.start) as u64 * (rows.end - rows.start) as u64
+        };
+        if self.deal == BackwardDeal::HandedOut {
+            let cluster = u64::from(self.cluster);
+            let places = 0..self.num_tiles() / cluster;
+            let cost = |place| (0..cluster).map(|rank| cost(self.tile(place * cluster + rank))).sum();
+            return Load(vec![0; (self.workers / self.cluster) as usize]).and_in_turn(places.map(cost));
+        }
+        Load::of(self.workers, |w| self.worker(w), cost)
     }
 
-    /// The tiles of one worker, in its order.
+    /// The tiles of one worker, in its order; if they are handed out, as if all took equally long.
     pub fn worker(&self, worker: u32) -> Box<dyn Iterator<Item = Tile> + '_> {
         let (entries, heads) = (self.entries.len() as u64, u64::from(self.heads));
         let (worker, workers, cluster) = (u64::from(worker), self.workers as usize, u64::from(self.cluster));
@@ -115,7 +120,7 @@ impl BackwardSchedule {
             indices.map(move |entry| self.tile((entry / cluster * heads + head) * cluster + entry % cluster))
         };
         match self.deal {
-            BackwardDeal::RoundRobin => {
+            BackwardDeal::RoundRobin | BackwardDeal::HandedOut => {
                 Box::new((worker..self.num_tiles()).step_by(workers).map(|index| self.tile(index)))
             }
             BackwardDeal::Lanes { lanes, .. } => {

@@ -29,6 +29,7 @@ struct KvStationaryConfig {
   static constexpr int kPanels = kDim / 64;                         // columns of 64 elements, one swizzle atom wide
   static constexpr int kKeyBuffers = kSplitColumns ? 1 : 2;
   static constexpr int kTiles = 4;                                      // ring of tile descriptions
+  static constexpr int kTilesAhead = 3;                                 // with 2, those who load wait for the list
   static constexpr int kStages = kDim == 64 ? 4 : kDim == 128 ? 2 : 1;  // ring of Q and dO blocks
   static constexpr int kProducerRegisters = 24;
   static constexpr int kConsumerRegisters = 240;

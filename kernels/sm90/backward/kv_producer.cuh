@@ -40,17 +40,27 @@ struct KvStationaryShared {
   __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }
 };
 
-// Writes the description of every tile of this CTA, then one without keys.
+// Writes the description of every tile of this CTA, then one without keys. If places of the list are handed out, then
+// no earlier than kTilesAhead tiles before their use, so that no CTA is left with tiles when others have none. In order,
+// the first ones are handed out, too: nobody then waits for a CTA that has not started.
 template <typename C>
 __device__ void list_tiles(const BackwardParams& p, KvStationaryShared<C> shared) {
-  Ring<C::kTiles> ring;
   BackwardWalk walk(p);
+  const uint32_t dealt = p.ordered ? 0 : gridDim.x;
   bool more = true;
-  while (more) {
-    ptx::mbarrier_wait(shared.tile_empty(ring.index), ring.phase ^ 1);
-    more = walk.next(C::kBlockN, shared.tile(ring.index));
-    ptx::mbarrier_arrive(shared.tile_full(ring.index));
-    ring.advance();
+#pragma unroll 1
+  for (uint32_t number = 0; more; ++number) {
+    if (p.places != nullptr && (number > 0 || dealt == 0)) {
+      if (number >= C::kTilesAhead) {
+        const uint32_t used = number - C::kTilesAhead;
+        ptx::mbarrier_wait(shared.tile_empty(used % C::kTiles), used / C::kTiles % 2);
+      }
+      walk.seek(dealt + atomicAdd(p.places, 1), 1);
+    }
+    const uint32_t index = number % C::kTiles;
+    ptx::mbarrier_wait(shared.tile_empty(index), number / C::kTiles % 2 ^ 1);
+    more = walk.next(C::kBlockN, shared.tile(index));
+    ptx::mbarrier_arrive(shared.tile_full(index));
   }
 }
 
