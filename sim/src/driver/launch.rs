@@ -9,7 +9,7 @@ use cudarc::driver::sys::{CUlaunchAttributeID as Id, CUlaunchConfig, CUresult};
 use super::device::REGISTERS;
 use super::library::registers;
 use super::stream::Node;
-use super::{Driver, work};
+use super::{Driver, Total, work};
 use crate::machine::{Launch, run};
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -123,15 +123,14 @@ impl Driver {
                 if counters.omitted {
                     eprintln!("cudasim: {} ran without an instruction", launch.kernel.entry.name);
                 }
-                let name = &launch.kernel.entry.name;
-                let seconds = start.elapsed().as_secs_f64();
-                match self.totals.iter_mut().find(|(own, ..)| own == name) {
-                    Some((_, launches, total, time)) => {
-                        *launches += 1;
-                        total.add(&counters);
-                        *time += seconds;
+                let (kernel, seconds) = (&launch.kernel, start.elapsed().as_secs_f64());
+                match self.totals.iter_mut().find(|total| Arc::ptr_eq(&total.kernel, kernel)) {
+                    Some(total) => {
+                        total.launches += 1;
+                        total.counters.add(&counters);
+                        total.seconds += seconds;
                     }
-                    None => self.totals.push((name.clone(), 1, counters, seconds)),
+                    None => self.totals.push(Total { kernel: kernel.clone(), launches: 1, counters, seconds }),
                 }
             }
             Err(fault) => self.fail(launch.device, &fault),

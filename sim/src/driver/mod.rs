@@ -45,8 +45,17 @@ struct Driver {
     interleaving: Interleaving,
     /// By device, the error that every call returns once a kernel has failed.
     failed: Vec<Option<CUresult>>,
-    report: bool,
-    totals: Vec<(String, u64, Counters, f64)>,
+    /// 0: no report, 1: counters, 2: also what was never executed.
+    report: u64,
+    totals: Vec<Total>,
+}
+
+/// What all launches of a kernel did.
+struct Total {
+    kernel: Arc<Kernel>,
+    launches: u64,
+    counters: Counters,
+    seconds: f64,
 }
 
 /// A kernel of a library, with what was set on it.
@@ -113,7 +122,7 @@ fn initialise() -> CUresult {
             launches: 0,
             interleaving: Interleaving::new(number("CUDASIM_SEED", 1)),
             failed: vec![None; devices as usize],
-            report: number("CUDASIM_REPORT", 0) != 0,
+            report: number("CUDASIM_REPORT", 0),
             totals: Vec::new(),
         });
         report::at_exit();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::DRIVER;
+use super::{DRIVER, Total};
 use crate::machine::{Counters, Work};
 
 /// One line a role, one column a kind of work; columns without any are left out.
@@ -31,6 +31,22 @@ fn table(counters: &Counters) -> String {
     text
 }
 
+/// Lines of instructions that were never executed, neighbours as ranges; `-` if there are none.
+fn unreached(reached: &[bool], lines: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    let mut before = true;
+    for (&reached, &line) in reached.iter().zip(lines) {
+        match ranges.last_mut() {
+            _ if reached => {}
+            Some(range) if !before => range.1 = line,
+            _ => ranges.push((line, line)),
+        }
+        before = reached;
+    }
+    let text = ranges.iter().map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") });
+    if ranges.is_empty() { "-".into() } else { text.collect::<Vec<_>>().join(" ") }
+}
+
 /// Four digits, or three and a power of ten.
 fn short(value: u64) -> String {
     let mut scaled = value as f64;
@@ -49,14 +65,23 @@ fn short(value: u64) -> String {
 
 extern "C" fn print() {
     let Ok(guard) = DRIVER.lock() else { return };
-    let Some(driver) = guard.as_ref().filter(|d| d.report) else { return };
-    for (name, launches, counters, seconds) in &driver.totals {
+    let Some(driver) = guard.as_ref().filter(|d| d.report > 0) else { return };
+    for Total { kernel, launches, counters, seconds } in &driver.totals {
         let speed = 32e-6 * counters.total().instructions as f64 / seconds.max(1e-9);
+        let reached = counters.reached.iter().filter(|&&reached| reached).count();
         eprintln!(
-            "cudasim: {name}: {launches} launches, {} clusters, {seconds:.2} s, {speed:.1} M thread-instructions/s",
-            counters.clusters
+            "cudasim: {}: {launches} launches, {} clusters, {seconds:.2} s, {speed:.1} M thread-instructions/s, {:.1}% of \
+             {} instructions reached",
+            kernel.entry.name,
+            counters.clusters,
+            100.0 * reached as f64 / counters.reached.len() as f64,
+            counters.reached.len()
         );
         eprintln!("{}", table(counters));
+        if driver.report > 1 {
+            let lines: Vec<u32> = kernel.code.iter().map(|inst| inst.line).collect();
+            eprintln!("  PTX lines not reached: {}", unreached(&counters.reached, &lines));
+        }
     }
     if !driver.totals.is_empty() {
         eprintln!(
@@ -79,6 +104,12 @@ pub fn at_exit() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_not_reached() {
+        assert_eq!(unreached(&[true, false, false, true, false], &[5, 7, 9, 10, 12]), "7-9 12");
+        assert_eq!(unreached(&[true], &[5]), "-");
+    }
 
     #[test]
     fn roles_are_lines() {

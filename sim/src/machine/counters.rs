@@ -69,6 +69,8 @@ pub struct Counters {
     /// An instruction that was left out would have been executed.
     pub omitted: bool,
     pub warps: Vec<Work>,
+    /// By instruction of the kernel, whether a lane has executed it.
+    pub reached: Vec<bool>,
 }
 
 /// Neighbouring warps of a warpgroup that did the same kinds of work: what a kernel author calls a role.
@@ -94,6 +96,8 @@ impl Counters {
         for (warp, work) in (0..).zip(&other.warps) {
             self.of(warp).add(work);
         }
+        self.reached.resize(self.reached.len().max(other.reached.len()), false);
+        self.reached.iter_mut().zip(&other.reached).for_each(|(reached, other)| *reached |= other);
     }
 
     pub fn total(&self) -> Work {
@@ -131,8 +135,10 @@ mod tests {
         counters.of(0).bulk_loaded = 64;
         counters.of(1).mbarrier_waits = 3;
         counters.of(5).bank_conflicts = 1;
-        let twice = counters.clone();
+        counters.reached = vec![true, false, false];
+        let twice = Counters { reached: vec![false, true, false], ..counters.clone() };
         counters.add(&twice);
+        assert_eq!(counters.reached, [true, true, false]);
         let roles: Vec<_> =
             counters.roles().iter().map(|r| (r.first, r.last, r.work.instructions, r.work.bulk_loaded)).collect();
         assert_eq!(roles, [(0, 0, 20, 128), (1, 3, 60, 0), (4, 4, 20, 0), (5, 5, 20, 0), (6, 7, 40, 0)]);

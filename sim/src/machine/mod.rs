@@ -115,7 +115,7 @@ fn run_on(launch: &Launch, memory: &mut Global, seed: u64) -> Result<Counters> {
         random: Random::new(seed),
         time: 0,
         progress: 0,
-        counters: Counters::default(),
+        counters: Counters { reached: vec![false; launch.kernel.code.len()], ..Counters::default() },
         operations: 0,
         released: Default::default(),
         waiting: Clusters::new(launch.grid, launch.cluster)?,

@@ -35,6 +35,7 @@ impl Machine<'_> {
             self.go_on(warp, group, pc + 1);
             return Ok(());
         }
+        self.counters.reached[pc as usize] = true;
         match &inst.op {
             Op::Branch { target } => {
                 if mask == whole {
