@@ -4,19 +4,19 @@
 
 use jfa::capi::{JFA_ACCUMULATE_GRAD_K, JFA_ACCUMULATE_GRAD_Q, JFA_ACCUMULATE_GRAD_V};
 
-use crate::case::{Case, Mask, Slack};
+use crate::case::{Case, Data, Mask, Slack};
 use crate::dtype::Dtype;
 
 /// Nothing on either side, one tile of queries and two, one block of keys and two, a last block of a few keys.
-const PACKED: [(usize, usize); 6] = [(0, 9), (5, 150), (30, 0), (0, 0), (130, 140), (1, 1)];
+const PACKED: [(usize, usize); 6] = [(0, 9), (5, 300), (30, 0), (0, 0), (130, 200), (1, 1)];
 /// For head dimensions with short blocks of keys.
-const PACKED_WIDE: [(usize, usize); 5] = [(0, 9), (5, 70), (30, 0), (66, 130), (1, 1)];
+const PACKED_WIDE: [(usize, usize); 5] = [(0, 9), (5, 150), (30, 0), (66, 200), (1, 1)];
 /// Keys of the sequences of a broadcast Q.
-const KEYS: [usize; 6] = [0, 150, 1, 0, 200, 65];
+const KEYS: [usize; 6] = [0, 200, 1, 0, 300, 65];
 /// For tiles of 64 rows and 64 keys, of which three CTAs of a multiprocessor take several each.
 const KEYS_SHORT: [usize; 10] = [0, 150, 1, 0, 70, 65, 3, 130, 20, 64];
 /// For several query heads.
-const KEYS_SHARED: [usize; 6] = [0, 150, 1, 0, 65, 130];
+const KEYS_SHARED: [usize; 6] = [0, 200, 1, 300, 65, 128];
 
 /// All cases.
 pub fn cases(dtype: Dtype) -> Vec<Case> {
@@ -39,20 +39,26 @@ pub fn cases(dtype: Dtype) -> Vec<Case> {
                 c.accumulate = JFA_ACCUMULATE_GRAD_Q | JFA_ACCUMULATE_GRAD_K | JFA_ACCUMULATE_GRAD_V;
             }
         });
-        case("masked", head_dim, &|c| (c.mask, c.deterministic) = (Mask::window(40, 7, true), head_dim == 64));
+        case("masked", head_dim, &|c| match head_dim {
+            64 => (c.mask, c.deterministic) = (Mask::window(40, 7, true), true),
+            _ => (c.mask, c.data) = (Mask::window(-1, 7, true), Data::Large),
+        });
         // Queries that stay in place in the backward: a block of 64 rows, and two of them on two CTAs.
         case("broadcast-33", head_dim, &|c| {
             c.workers = 1;
             broadcast(c, 33, &KEYS_SHORT);
         });
-        case("broadcast-70", head_dim, &|c| broadcast(c, 70, &KEYS));
+        case("broadcast-70", head_dim, &|c| {
+            c.data = Data::Large;
+            broadcast(c, 70, &KEYS);
+        });
         // Heads that share tiles of queries, of 64 rows and of 128: the backward does not.
         case("shared-17", head_dim, &|c| {
             (c.heads_q, c.workers, c.forward_only) = (2, 1, true);
             broadcast(c, 17, &KEYS_SHORT);
         });
         case("shared-48", head_dim, &|c| {
-            (c.heads_q, c.workers, c.forward_only) = (2, 1, true);
+            (c.heads_q, c.workers, c.forward_only, c.data) = (2, 1, true, Data::Large);
             broadcast(c, 48, &KEYS_SHARED);
         });
     }
@@ -69,7 +75,8 @@ pub fn cases(dtype: Dtype) -> Vec<Case> {
             (c.lengths, c.layout.slack, c.forward_only) = (PACKED_WIDE.to_vec(), Slack::UpTo(9), forward_only);
         });
         case("masked", head_dim, &|c| {
-            (c.lengths, c.mask) = (PACKED_WIDE.to_vec(), Mask::window(63, 0, head_dim == 256));
+            (c.lengths, c.mask) = (PACKED_WIDE.to_vec(), Mask::window(if head_dim == 192 { -1 } else { 63 }, 0, true));
+            c.data = if forward_only { Data::Large } else { Data::Normal };
             c.forward_only = forward_only;
         });
     }
