@@ -105,3 +105,19 @@ impl Args {
         self.filters.is_empty() || self.filters.iter().any(|filter| path.contains(filter.as_str()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_and_repetitions() {
+        let parse = |line: &str| Args::parse(line.split(' ').map(String::from));
+        let args = parse("--list --filter masks/ --filter numeric/every-d64/ --repeat 3").unwrap();
+        assert_eq!(args.repeat, 3);
+        assert!(args.wants("masks/causal-full/bf16") && args.wants("numeric/every-d64/fp16"));
+        assert!(!args.wants("numeric/every-d8/bf16") && !args.wants("lengths/one-key/bf16"));
+        assert!(parse("--list").unwrap().wants("lengths/one-key/bf16"));
+        assert!(parse("--list --repeat many").is_err() && parse("--list --filter").is_err());
+    }
+}
