@@ -87,13 +87,15 @@ struct QStationaryConfig {
   static constexpr int kBytesStats = 2 * kQueries * 4;
   static constexpr int kPanelGradient = kBlockN * 128;  // of dK or dV; each panel has a staging buffer of its own
   static constexpr int kSlots = 96 * 1024 / kBytesSlot + (kBlocks == 1 ? 1 : 0);
+  // Barriers for copies: one belongs to the tiles of one warpgroup, so that nobody skips one of its phases.
+  static constexpr int kCopies = kSlots % 2 == 0 ? kSlots : 2 * kSlots;
   static constexpr int kOffsetGradO = kBytesQ;
   static constexpr int kOffsetSlots = kOffsetGradO + 2 * kBytesQ;
   static constexpr int kOffsetStaging = kOffsetSlots + kSlots * kBytesSlot;
   static constexpr int kOffsetStats = kOffsetStaging + 2 * kPanels * kPanelGradient;
   static constexpr int kOffsetTiles = kOffsetStats + 2 * kBytesStats;
   static constexpr int kOffsetBarriers = kOffsetTiles + kSlots * 16;
-  static constexpr int kBarriers = 4 * kSlots + 5 + 4 * kPanels;
+  static constexpr int kBarriers = 2 * kCopies + 2 * kSlots + 5 + 4 * kPanels;
   static constexpr int kSharedBytes = kOffsetBarriers + 8 * kBarriers;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a Hopper CTA");
 };

@@ -10,7 +10,7 @@ namespace jfa::sm90 {
 template <typename C>
 struct QStationaryConsumer {
   using T = typename C::T;
-  static constexpr int kBlocks = C::kBlocks, kPanels = C::kPanels, kWarpgroups = 2;
+  static constexpr int kBlocks = C::kBlocks, kPanels = C::kPanels;
 
   const BackwardParams& p;
   const QStationaryShared<C> shared;
@@ -40,24 +40,25 @@ struct QStationaryConsumer {
 
   JFA_INLINE void run(uint32_t tiles) const {
     if (tiles <= warpgroup) return;
-    const float hidden = p.scale > 0 ? -INFINITY : INFINITY;  // so that scaled, it is -inf
-    float last_grad_k[32];                                    // the last panel of the tile before
-    int sequence = -1;                                        // the last one whose dO was given back
-    int slot = warpgroup;
-    uint32_t phase = 0;
+    float last_grad_k[32];  // the last panel of the tile before
+    int sequence = -1;      // the last one whose dO was given back
+    EveryOther<C> place(warpgroup);
+    bool unstored = false;
     ptx::mbarrier_wait(shared.q_full(), 0);
 #pragma unroll 1
-    for (uint32_t tile = warpgroup; tile < tiles; tile += kWarpgroups) {
+    for (uint32_t left = (tiles - warpgroup + 1) / 2; left > 0; --left) {
       float s[kBlocks * 32], dp[kBlocks * 32];
       uint32_t prob[kBlocks * 16], score_grad[kBlocks * 16];
+      const int slot = place.slot();
       const uint32_t k = shared.k(slot), v = shared.v(slot);
-      ptx::mbarrier_wait(shared.k_full(slot), phase);
+      ptx::mbarrier_wait(shared.k_full(place.copy), place.phase);
       const KeyTile& t = shared.tile(slot);
       const int keys = ptx::uniform(t.keys), ordinal = ptx::uniform(t.sequence);
       ptx::wgmma_fence();
       multiply_rows<T, C::kDim, C::kQueries>(s, k, C::kPanelKv, shared.q(), C::kPanelQ);
       ptx::wgmma_commit_group();
-      if (tile != warpgroup) stage_grad_k(last_grad_k, kPanels - 1);
+      if (unstored) stage_grad_k(last_grad_k, kPanels - 1);
+      unstored = true;
       // Sequences without a tile of this warpgroup: wait for their dO before it is given back, so that a phase cannot
       // end by two arrivals of one warp.
       for (; sequence + 1 < ordinal / 2; ++sequence) {
@@ -67,7 +68,7 @@ struct QStationaryConsumer {
       const int d = ordinal / 2 % 2;
       const uint32_t grad_o = shared.grad_o(d), stats = shared.stats(d);
       ptx::mbarrier_wait(shared.grad_o_full(d), ordinal / 4 % 2);
-      ptx::mbarrier_wait(shared.v_full(slot), phase);
+      ptx::mbarrier_wait(shared.v_full(place.copy), place.phase);
       ptx::wgmma_fence();
       multiply_rows<T, C::kDim, C::kQueries>(dp, v, C::kPanelKv, grad_o, C::kPanelQ);
       ptx::wgmma_commit_group();
@@ -75,7 +76,7 @@ struct QStationaryConsumer {
       ptx::wgmma_pin<kBlocks * 32>(s);
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
-        if (keys < 64) hide_keys(s + 32 * b, keys, hidden);
+        if (keys < 64) hide_keys(s + 32 * b, keys, p.scale > 0 ? -INFINITY : INFINITY);  // scaled, it is -inf
         probabilities(s + 32 * b, p.scale_log2, stats + b * (2 * kStatRows * 4));
       }
       ptx::wgmma_pin<kBlocks * 32>(s);
@@ -120,11 +121,7 @@ struct QStationaryConsumer {
       ptx::wgmma_pin<32>(grad_k[kPanels - 1]);
 #pragma unroll
       for (int i = 0; i < 32; ++i) last_grad_k[i] = grad_k[kPanels - 1][i];
-      slot += kWarpgroups;
-      if (slot >= C::kSlots) {
-        slot -= C::kSlots;
-        phase ^= 1;
-      }
+      place.advance();
     }
     stage_grad_k(last_grad_k, kPanels - 1);
   }
@@ -141,9 +138,10 @@ JFA_INLINE void sum_queries(const BackwardParams& p, QStationaryShared<C> shared
     for (int i = 0; i < C::kDim / 2; ++i) sum[b][i] = 0;
   }
   Ring<C::kSlots> slot;
+  Ring<C::kCopies> copy;
 #pragma unroll 1
   for (uint32_t tile = range.begin; tile < range.end; ++tile) {
-    ptx::mbarrier_wait(shared.k_full(slot.index), slot.phase);
+    ptx::mbarrier_wait(shared.k_full(copy.index), copy.phase);
     ptx::mbarrier_wait(shared.score_grad_full(slot.index), slot.phase);
     const uint32_t a = ptx::wgmma_descriptor_low(shared.v(slot.index), 16);
     const uint32_t b = ptx::wgmma_descriptor_low(shared.k(slot.index), C::kPanelKv);
@@ -161,6 +159,7 @@ JFA_INLINE void sum_queries(const BackwardParams& p, QStationaryShared<C> shared
     ptx::wgmma_wait_group<0>();
     if (lane == 0) ptx::mbarrier_arrive(shared.slot_empty(slot.index));
     slot.advance();
+    copy.advance();
   }
   const int64_t first = (static_cast<int64_t>(range.lane) * p.schedule.heads + range.head) * p.grad_q_blocks;
 #pragma unroll

@@ -14,9 +14,11 @@ __device__ __forceinline__ void backward_q_stationary(const BackwardMaps& maps, 
     for (const CUtensorMap* map : {&maps.q, &maps.k, &maps.v, &maps.grad_o, &maps.grad_k, &maps.grad_v}) {
       ptx::prefetch_tensor_map(*map);
     }
-    for (int i = 0; i < C::kSlots; ++i) {
+    for (int i = 0; i < C::kCopies; ++i) {
       ptx::mbarrier_init(shared.k_full(i), 1);
       ptx::mbarrier_init(shared.v_full(i), 1);
+    }
+    for (int i = 0; i < C::kSlots; ++i) {
       ptx::mbarrier_init(shared.slot_empty(i), 4 + 1);
       ptx::mbarrier_init(shared.score_grad_full(i), 4);
     }

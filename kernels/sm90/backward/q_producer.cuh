@@ -29,20 +29,37 @@ struct QStationaryShared {
   __device__ KeyTile& tile(int slot) const {
     return *static_cast<KeyTile*>(__cvta_shared_to_generic(base + C::kOffsetTiles + slot * 16));
   }
-  __device__ uint32_t k_full(int slot) const { return barrier(slot); }
-  __device__ uint32_t v_full(int slot) const { return barrier(C::kSlots + slot); }
-  __device__ uint32_t slot_empty(int slot) const { return barrier(2 * C::kSlots + slot); }
-  __device__ uint32_t score_grad_full(int slot) const { return barrier(3 * C::kSlots + slot); }
-  __device__ uint32_t grad_o_full(int i) const { return barrier(4 * C::kSlots + i); }
-  __device__ uint32_t grad_o_empty(int i) const { return barrier(4 * C::kSlots + 2 + i); }
-  __device__ uint32_t q_full() const { return barrier(4 * C::kSlots + 4); }
-  __device__ uint32_t staged(int warpgroup, int panel) const {
-    return barrier(4 * C::kSlots + 5 + warpgroup * C::kPanels + panel);
-  }
+  __device__ uint32_t k_full(int copy) const { return barrier(copy); }
+  __device__ uint32_t v_full(int copy) const { return barrier(C::kCopies + copy); }
+  __device__ uint32_t slot_empty(int slot) const { return barrier(2 * C::kCopies + slot); }
+  __device__ uint32_t score_grad_full(int slot) const { return slot_empty(C::kSlots + slot); }
+  __device__ uint32_t grad_o_full(int i) const { return slot_empty(2 * C::kSlots + i); }
+  __device__ uint32_t grad_o_empty(int i) const { return grad_o_full(2 + i); }
+  __device__ uint32_t q_full() const { return grad_o_full(4); }
+  __device__ uint32_t staged(int warpgroup, int panel) const { return grad_o_full(5 + warpgroup * C::kPanels + panel); }
   __device__ uint32_t staging_free(int warpgroup, int panel) const { return staged(warpgroup + 2, panel); }
 
  private:
   __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }
+};
+
+// The place of a warpgroup's tiles, every other one, in the rings of slots and of barriers for copies.
+template <typename C>
+struct EveryOther {
+  int copy;
+  uint32_t phase = 0;
+
+  __device__ explicit EveryOther(int warpgroup) : copy(warpgroup) {}
+
+  __device__ int slot() const { return copy < C::kSlots ? copy : copy - C::kSlots; }
+
+  __device__ void advance() {
+    copy += 2;
+    if (copy >= C::kCopies) {
+      copy -= C::kCopies;
+      phase ^= 1;
+    }
+  }
 };
 
 // The tiles of this CTA: an equal share of the list of its head.
@@ -69,6 +86,7 @@ __device__ void load(const BackwardParams& p, const BackwardMaps& maps, QStation
   };
   load_block(shared.q(), C::kPanelQ, C::kBytesQ, maps.q, shared.q_full(), q_row, p.seqlen_q);
   Ring<C::kSlots> slot;
+  Ring<C::kCopies> copy;
   Entry next = s.entries[range.begin];
   Entry entry = {~0u, 0};
   int sequences = 0, sequence_end = 0;
@@ -90,7 +108,7 @@ __device__ void load(const BackwardParams& p, const BackwardMaps& maps, QStation
     ptx::mbarrier_wait(shared.slot_empty(i), slot.phase ^ 1);
     const bool last = t + 2 >= sequence_end;
     shared.tile(i) = {row, kv_end, min(p.ragged_end - row, C::kBlockN), 2 * (sequences - 1) + (last ? 1 : 0)};
-    load_block(shared.k(i), C::kPanelKv, C::kBytesKv, maps.k, shared.k_full(i), row, kv_end);
+    load_block(shared.k(i), C::kPanelKv, C::kBytesKv, maps.k, shared.k_full(copy.index), row, kv_end);
     if (starts) {
       const int d = (sequences - 1) % 2, barrier = shared.grad_o_full(d);
       ptx::mbarrier_wait(shared.grad_o_empty(d), (sequences - 1) / 2 % 2 ^ 1);
@@ -100,8 +118,9 @@ __device__ void load(const BackwardParams& p, const BackwardMaps& maps, QStation
           static_cast<int64_t>(range.head) * p.stat_blocks + stat_block(o_end - p.seqlen_q, entry.batch);
       ptx::bulk_load(shared.stats(d), p.stats + stats * 2 * kStatRows, C::kBytesStats, barrier);
     }
-    load_block(shared.v(i), C::kPanelKv, C::kBytesKv, maps.v, shared.v_full(i), row, kv_end);
+    load_block(shared.v(i), C::kPanelKv, C::kBytesKv, maps.v, shared.v_full(copy.index), row, kv_end);
     slot.advance();
+    copy.advance();
   }
 }
 
@@ -109,11 +128,11 @@ __device__ void load(const BackwardParams& p, const BackwardMaps& maps, QStation
 template <typename C>
 __device__ void store(const BackwardParams& p, const BackwardMaps& maps, QStationaryShared<C> shared,
                       const TileRange& range, int warpgroup) {
-  int slot = warpgroup;
-  uint32_t phase = 0;
+  EveryOther<C> place(warpgroup);
 #pragma unroll 1
   for (uint32_t tile = range.begin + warpgroup; tile < range.end; tile += 2) {
-    ptx::mbarrier_wait(shared.k_full(slot), phase);
+    ptx::mbarrier_wait(shared.k_full(place.copy), place.phase);
+    const int slot = place.slot();
     const KeyTile& t = shared.tile(slot);
     const GradientRows rows = {t.kv_row, static_cast<int32_t>(range.head), t.kv_end};
     ptx::mbarrier_arrive(shared.slot_empty(slot));
@@ -131,11 +150,7 @@ __device__ void store(const BackwardParams& p, const BackwardMaps& maps, QStatio
     };
     store_panels(maps.grad_v, BackwardParams::kAccumulateV, 0);
     store_panels(maps.grad_k, BackwardParams::kAccumulateK, 1);
-    slot += 2;
-    if (slot >= C::kSlots) {
-      slot -= C::kSlots;
-      phase ^= 1;
-    }
+    place.advance();
   }
   ptx::bulk_wait_group<0>();
 }
