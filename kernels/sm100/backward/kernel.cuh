@@ -3,6 +3,7 @@
 
 #include "sm100/backward/compute.cuh"
 #include "sm100/backward/multiplier.cuh"
+#include "sm100/backward/order.cuh"
 #include "sm100/backward/reduction.cuh"
 
 namespace jfa::sm100 {

@@ -1,0 +1,57 @@
+// The order of sums of dQ.
+#pragma once
+
+#include "backward/tiles.cuh"
+
+namespace jfa::sm100 {
+
+// Lets this CTA add to each block of dQ when all sums are made that come before: those of the key blocks before for
+// packed Q, of the tiles before in the same partial sum for broadcast Q, which then has no mask. A step adds to
+// kBlockM / 64 blocks, in one of kPasses. The turn of a step may come while the sums of the one before are made.
+template <typename C, int kPasses = 1, typename Shared>
+__device__ void keep_order(const BackwardParams& p, Shared shared) {
+  constexpr int kBlocks = C::kBlockM / kStatRows;
+  Ring<C::kTiles> tile;
+  uint32_t phase = 0;
+  while (true) {
+    ptx::mbarrier_wait(shared.tile_full(tile.index), tile.phase);
+    const BackwardTile& t = shared.tile(tile.index);
+    if (t.keys == 0) return;
+    uint32_t* counters = p.turns + t.sum_block + t.first_block;  // of one pass and head
+    auto has_come = [&](int block) {
+      for (int i = block; i < min(block + kBlocks, t.blocks); ++i) {
+        uint32_t turn = t.turn;
+        if constexpr (C::kMask) turn -= p.mask.begin_key((t.first_block + i) * kStatRows, t.diagonal) / C::kBlockN;
+        if (ptx::load_acquire(counters + i) != turn) return false;
+      }
+      return true;
+    };
+#pragma unroll 1
+    for (int pass = 0; pass < kPasses; ++pass, counters -= p.group * p.grad_q_blocks) {
+#pragma unroll 1
+      for (int head = 0; head < p.group; ++head, counters += p.grad_q_blocks) {
+        bool come = false;
+#pragma unroll 1
+        for (int block = 0; block < t.blocks; block += kBlocks) {
+          if (!come) {
+            while (!has_come(block)) ptx::nanosleep();
+            ptx::mbarrier_arrive(shared.turn());
+          }
+          come = false;
+          while (!come && block + kBlocks < t.blocks && !ptx::mbarrier_test(shared.sums_made(), phase)) {
+            come = has_come(block + kBlocks);
+          }
+          ptx::mbarrier_wait(shared.sums_made(), phase);
+          phase ^= 1;
+          if (come) ptx::mbarrier_arrive(shared.turn());
+          if (pass < kPasses - 1) continue;
+          for (int i = block; i < min(block + kBlocks, t.blocks); ++i) ptx::add_release(counters + i);
+        }
+      }
+    }
+    ptx::mbarrier_arrive(shared.tile_empty(tile.index));
+    tile.advance();
+  }
+}
+
+}  // namespace jfa::sm100
