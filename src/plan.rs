@@ -366,7 +366,7 @@ impl Plan {
         buffers: [Option<Span>; 2],
     ) -> Result<[Tensor; N]> {
         let mut tensors = operands.each_ref().map(|operand| operand.tensor);
-        let mut spans: Vec<Span> = Vec::with_capacity(N + 1);
+        let mut spans: Vec<Span> = Vec::with_capacity(N + buffers.len());
         for (operand, tensor) in operands.iter().zip(&mut tensors) {
             let (rows, heads) = match operand.side {
                 Side::Query => (extent.total_q, self.problem.heads_q),

@@ -43,12 +43,13 @@ impl Tensor {
             self.row_stride = heads * head_dim;
         }
         for (field, stride) in [("row_stride", self.row_stride), ("head_stride", self.head_stride)] {
-            let name = format!("{name}.{field}");
             if !(head_dim..=MAX_STRIDE).contains(&stride) {
+                let name = format!("{name}.{field}");
                 return Err(Error::invalid(&name, stride, format!("0 (contiguous) or head_dim = {head_dim} to 2^40")));
             }
             if !(stride as usize * dtype.size()).is_multiple_of(ALIGNMENT) {
-                let message = format!("{name} is {stride} elements, but must be a multiple of {ALIGNMENT} bytes");
+                let message =
+                    format!("{name}.{field} is {stride} elements, but must be a multiple of {ALIGNMENT} bytes");
                 return Err(Error::new(Status::Misaligned, message));
             }
         }
