@@ -41,8 +41,8 @@ struct KvStationaryShared {
 };
 
 // Writes the description of every tile of this CTA, then one without keys. If places of the list are handed out, then
-// no earlier than kTilesAhead tiles before their use, so that no CTA is left with tiles when others have none. In order,
-// the first ones are handed out, too: nobody then waits for a CTA that has not started.
+// no earlier than kTilesAhead tiles before their use, so that no CTA is left with tiles when others have none. In
+// order, the first ones are handed out, too: nobody then waits for a CTA that has not started.
 template <typename C>
 __device__ void list_tiles(const BackwardParams& p, KvStationaryShared<C> shared) {
   BackwardWalk walk(p);
