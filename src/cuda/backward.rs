@@ -49,7 +49,7 @@ impl Plan {
             stats: heads * stat_blocks * 2 * block,
             sums: sum_blocks * block * self.backward.dim,
             turns: if self.takes_turns(problem) { (sum_blocks + 3) / 4 * 4 } else { 0 },
-            places: if self.backward.scheduler == Scheduler::Atomic { 4 } else { 0 },
+            places: if self.backward.scheduler() == Scheduler::Atomic { 4 } else { 0 },
         }
     }
 
@@ -109,7 +109,7 @@ impl Plan {
         let params = (&raw const params).cast();
         let side = Launch { grid: self.multiprocessors * SIDE_CTAS, cluster: 1, dependent: true };
         let cluster = self.backward.cluster;
-        let grid = match self.backward.scheduler {
+        let grid = match self.backward.scheduler() {
             Scheduler::ClusterLaunchControl => {
                 let tiles = self.backward.entries_at_most(extent.total_kv, extent.batch) * i64::from(problem.heads_kv);
                 (tiles as u32).max(cluster) // a batch of no sequences has none
@@ -154,7 +154,7 @@ impl Plan {
                 heads: problem.heads_kv as u32,
                 lanes,
                 chain,
-                launch_control: (self.backward.scheduler == Scheduler::ClusterLaunchControl).into(),
+                launch_control: (self.backward.scheduler() == Scheduler::ClusterLaunchControl).into(),
             },
             mask: Mask::new(problem),
             scale: problem.scale,

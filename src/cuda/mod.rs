@@ -212,7 +212,7 @@ impl Plan {
                 kernel: self.backward.name.clone(),
                 workers: backward.workers,
                 cluster: self.backward.cluster,
-                scheduler: self.backward.scheduler,
+                scheduler: self.backward.scheduler(),
                 block_m: self.backward.box_q,
                 block_n: self.backward.block_n,
                 tiles: u64::from(state.backward_entries) * problem.heads_kv as u64,

@@ -40,7 +40,7 @@ pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Bac
         columns: if pairs { Columns::Panels(1) } else { Columns::All },
         store_rows: 32,
         store_columns: Columns::Panels(1),
-        scheduler: if launch_control { Scheduler::ClusterLaunchControl } else { Scheduler::Static },
+        hands_out: Scheduler::ClusterLaunchControl,
         deal: match common.deal {
             BackwardDeal::HandedOut if !launch_control => BackwardDeal::RoundRobin,
             deal => deal,

@@ -93,16 +93,24 @@ pub(super) struct Backward {
     pub dim: i64,
     /// CTAs of a cluster.
     pub cluster: u32,
-    /// Who hands out the tiles. With cluster launch control the grid has a cluster for each.
-    pub scheduler: Scheduler,
     /// CTAs.
     pub workers: u32,
     pub deal: BackwardDeal,
+    /// Who hands out the tiles, if they are handed out.
+    pub hands_out: Scheduler,
     /// Partial sums of dQ.
     pub parts: u32,
 }
 
 impl Backward {
+    /// How CTAs come by their tiles. With cluster launch control the grid has a cluster for each.
+    pub(super) fn scheduler(&self) -> Scheduler {
+        match self.deal {
+            BackwardDeal::HandedOut => self.hands_out,
+            _ => Scheduler::Static,
+        }
+    }
+
     /// Tiles of one key head of a batch, those that fill up clusters included.
     pub(super) fn entries_at_most(&self, total_kv: i64, batch: i64) -> i64 {
         let cluster = i64::from(self.cluster);
@@ -167,7 +175,6 @@ pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Bac
         deal: BackwardDeal::Ranges(lanes),
         parts: lanes,
         store_columns: Columns::Panels(1),
-        scheduler: Scheduler::Static,
         ..kv_stationary(gpu, problem, workers, kernel, name)?
     })
 }
@@ -206,9 +213,9 @@ pub(super) fn kv_stationary(
         store_columns: Columns::Panels(2),
         dim,
         cluster: 1,
-        scheduler: if deal == BackwardDeal::HandedOut { Scheduler::Atomic } else { Scheduler::Static },
         workers,
         deal,
+        hands_out: Scheduler::Atomic,
         parts,
     })
 }

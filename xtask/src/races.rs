@@ -55,7 +55,7 @@ pub fn check(context: &Context) -> Result<u64> {
     let command = || {
         let shape = sim::Shape { seed: 1, device: "b200", multiprocessors: 4, random: 0 };
         let mut command = tables.command(context, shape, CASES);
-        command.env("JFA_SM100_PAIRS", "1");
+        command.env(sim::PAIRS, "1");
         command
     };
     let omissions = find(&ptx(context)?)?;

@@ -34,7 +34,7 @@ usage: cargo xtask sim [--seeds N] [--first N] [--device NAME] [--sms N] [-- TES
   triton         kernels that Triton compiles";
 
 /// The variable that chooses between pairs of CTAs and single ones.
-const PAIRS: &str = "JFA_SM100_PAIRS";
+pub const PAIRS: &str = "JFA_SM100_PAIRS";
 
 /// What an H200 computed.
 const VECTORS: &str = "conformance/vectors/h200.bin";

@@ -81,7 +81,7 @@ __device__ __forceinline__ void backward(const BackwardMaps& maps, const Backwar
       if constexpr (C::kPair) {
         relay<C>(p, shared);
       } else {
-        if (p.turns != nullptr) keep_order<C, C::kPasses>(p, shared);
+        if (p.turns != nullptr) keep_order(p, shared);
       }
     }
   }

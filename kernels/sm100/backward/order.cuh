@@ -1,21 +1,21 @@
 // The order of sums of dQ.
 #pragma once
 
-#include "backward/tiles.cuh"
+#include "sm100/backward/producer.cuh"
 
 namespace jfa::sm100 {
 
 // Lets this CTA add to each block of dQ when all sums are made that come before: those of the key blocks before for
 // packed Q, of the tiles before in the same partial sum for broadcast Q, which then has no mask. A step adds to
-// kBlockM / 64 blocks, in one of kPasses. The turn of a step may come while the sums of the one before are made.
-template <typename C, int kPasses = 1, typename Shared>
-__device__ void keep_order(const BackwardParams& p, Shared shared) {
+// kBlockM / 64 blocks, in each of kPasses to other columns. The turn of a step may come while the sums of the one
+// before are made.
+template <typename C>
+__device__ void keep_order(const BackwardParams& p, BackwardShared<C> shared) {
   constexpr int kBlocks = C::kBlockM / kStatRows;
-  Ring<C::kTiles> tile;
+  BackwardTiles<C> tiles{shared};
   uint32_t phase = 0;
   while (true) {
-    ptx::mbarrier_wait(shared.tile_full(tile.index), tile.phase);
-    const BackwardTile& t = shared.tile(tile.index);
+    const BackwardTile& t = tiles.wait();
     if (t.keys == 0) return;
     uint32_t* counters = p.turns + t.sum_block + t.first_block;  // of one pass and head
     auto has_come = [&](int block) {
@@ -27,7 +27,7 @@ __device__ void keep_order(const BackwardParams& p, Shared shared) {
       return true;
     };
 #pragma unroll 1
-    for (int pass = 0; pass < kPasses; ++pass, counters -= p.group * p.grad_q_blocks) {
+    for (int pass = 0; pass < C::kPasses; ++pass, counters -= p.group * p.grad_q_blocks) {
 #pragma unroll 1
       for (int head = 0; head < p.group; ++head, counters += p.grad_q_blocks) {
         bool come = false;
@@ -44,13 +44,12 @@ __device__ void keep_order(const BackwardParams& p, Shared shared) {
           ptx::mbarrier_wait(shared.sums_made(), phase);
           phase ^= 1;
           if (come) ptx::mbarrier_arrive(shared.turn());
-          if (pass < kPasses - 1) continue;
+          if (pass < C::kPasses - 1) continue;
           for (int i = block; i < min(block + kBlocks, t.blocks); ++i) ptx::add_release(counters + i);
         }
       }
     }
-    ptx::mbarrier_arrive(shared.tile_empty(tile.index));
-    tile.advance();
+    tiles.release(true);
   }
 }
 

@@ -89,6 +89,7 @@ __device__ void load(const BackwardParams& p, const BackwardMaps& maps, KvStatio
           ptx::mbarrier_wait(shared.k_empty(buffer), loaded / C::kKeyBuffers % 2 ^ 1);
           ptx::mbarrier_arrive_expect_tx(full, panels * C::kPanelKv);
           load_rows<true>(shared.k(buffer), C::kPanelKv, maps.k, full, p.head_dim, next.kv_row, next.head, next.kv_end);
+          // V has one buffer: until that is free, L2 has it.
           if (p.head_dim % 64 == 0) ptx::tma_prefetch(maps.v, 0, next.kv_row, 0, next.head, next.kv_end);
         }
         ++loaded;
