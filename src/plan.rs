@@ -115,7 +115,7 @@ pub enum Scheduler {
     Static,
     /// Workers take the next tile of the list from a counter.
     Atomic,
-    /// Cluster launch control hands out the sorted list.
+    /// Cluster launch control hands out the list.
     ClusterLaunchControl,
 }
 

@@ -254,11 +254,12 @@ enum jfa_scheduler
    */
   JFA_SCHEDULER_STATIC = 0,
   /**
-   * Workers take the next tile of the list from a counter.
+   * Workers take the next tile of the list from a counter (Hopper, backward).
    */
   JFA_SCHEDULER_ATOMIC = 1,
   /**
-   * Workers have a fixed list of the longest tiles, and cluster launch control hands out the rest (Blackwell).
+   * Cluster launch control hands out the list; in the forward, what is left of it after a fixed list of the longest
+   * tiles (Blackwell).
    */
   JFA_SCHEDULER_CLUSTER_LAUNCH_CONTROL = 2,
 };

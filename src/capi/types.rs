@@ -81,9 +81,10 @@ pub const JFA_ACCUMULATE_GRAD_V: u32 = 4;
 pub enum jfa_scheduler {
     /// Every worker has a fixed list.
     Static = 0,
-    /// Workers take the next tile of the list from a counter.
+    /// Workers take the next tile of the list from a counter (Hopper, backward).
     Atomic = 1,
-    /// Workers have a fixed list of the longest tiles, and cluster launch control hands out the rest (Blackwell).
+    /// Cluster launch control hands out the list; in the forward, what is left of it after a fixed list of the longest
+    /// tiles (Blackwell).
     ClusterLaunchControl = 2,
 }
 
