@@ -251,8 +251,8 @@ def ceilings(reps):
 
 
 def overheads(library, reps):
-    """Host time of a call, microseconds (200 calls without a synchronisation, with the cost of ctypes beside), and GPU
-    time of the planner for batches of short sequences."""
+    """Host time of a call, microseconds (loops of 200 calls without a synchronisation; ctypes needs `ctypes_us` of it, as
+    for a function that does nothing), and GPU time of the planner for batches of short sequences."""
     found = {"update_gpu_us": {}}
     for batch in (1024, 65536, 1 << 20):
         case = cases.Case("", "", 1, 64, torch.randint(0, 30, (batch,)).tolist(), queries=1)
@@ -265,10 +265,11 @@ def overheads(library, reps):
             stream, lib = attention.stream(), attention.lib
             forward, batch_arg = ctypes.byref(attention.forward_args), ctypes.byref(attention.batch)
             backward = ctypes.byref(attention.backward_args)
-            found["ctypes_us"] = host_us(lib.jfa_version)
-            found["forward_host_us"] = host_us(lambda: lib.jfa_forward(attention.plan, forward, stream))
-            found["backward_host_us"] = host_us(lambda: lib.jfa_backward(attention.plan, backward, stream))
-            found["update_host_us"] = host_us(lambda: lib.jfa_plan_update(attention.plan, batch_arg, stream))
+            nothing = ctypes.CDLL(None).memcmp
+            found["ctypes_us"] = host_us(lambda: nothing(attention.plan, forward, None), reps)
+            found["forward_host_us"] = host_us(lambda: lib.jfa_forward(attention.plan, forward, stream), reps)
+            found["backward_host_us"] = host_us(lambda: lib.jfa_backward(attention.plan, backward, stream), reps)
+            found["update_host_us"] = host_us(lambda: lib.jfa_plan_update(attention.plan, batch_arg, stream), reps)
         side.close()
         case.empty()
         del side
@@ -276,15 +277,18 @@ def overheads(library, reps):
     return found
 
 
-def host_us(call, count=200):
+def host_us(call, reps, count=200):
+    """Median of `reps` loops, each with an idle GPU ahead of it."""
     call()
+    times = []
+    for _ in range(reps):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(count):
+            call()
+        times.append(1e6 * (time.perf_counter() - begin) / count)
     torch.cuda.synchronize()
-    begin = time.perf_counter()
-    for _ in range(count):
-        call()
-    seconds = time.perf_counter() - begin
-    torch.cuda.synchronize()
-    return 1e6 * seconds / count
+    return statistics.median(times)
 
 
 def merge(result, paths):
