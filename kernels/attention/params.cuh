@@ -176,14 +176,16 @@ struct BackwardParams {
   int32_t parts;            // partial sums of dQ
   int32_t seqlen_q;         // of broadcast Q
   uint32_t batch;           // sequences
-  uint32_t padding;
+  int32_t tile_keys;        // keys of a tile, of a pair of CTAs together
   int64_t lse_head_stride;  // total_o packed, seqlen_q broadcast
-  int64_t zero_floats;      // of `sums` and the counters behind them, to be zeroed first
+  int64_t zero_floats;      // to be zeroed first, from `zeros` on
   const float* lse;         // [heads_q, total_o], broadcast [batch, heads_q, seqlen_q]
   float* stats;             // [heads_q, stat_blocks, 2, 64]: LSE in base 2, +inf for rows without keys; delta
   float* sums;              // [parts, heads_q, grad_q_blocks, 64 * head_dim rounded up], in the order of sum_offset()
   uint32_t* turns;          // [parts, heads_q, grad_q_blocks] or null: sums that were added to a block of dQ
+  float* zeros;             // `sums` and the counters behind them, or only these
   uint32_t* places;         // [1] or null: places of the list that were handed out
+  uint32_t* ended;          // [2] CTAs that made all their sums; shares of dQ that were taken
   Tensor o, grad_o;
   Tensor grad_q, grad_k, grad_v;
 };

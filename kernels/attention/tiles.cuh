@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/params.cuh"
+#include "ptx/warp.cuh"
 
 namespace jfa {
 
@@ -183,6 +184,19 @@ struct alignas(16) BackwardTile {
   int32_t pair_rows[2];  // as kv_row, of both blocks of a pair
 };
 static_assert(sizeof(BackwardTile) == 64);
+
+// Whether a tile of packed Q has all keys of its sequence; there may be `keys`, and its CTA begins with `first`. It
+// then stores its sums of dQ instead of adding them to zeros.
+JFA_INLINE bool makes_sums(const BackwardTile& t, int keys, int first = 0) {
+  return t.key == first && t.keys <= keys - first;
+}
+
+// Whether there is such a tile for a block of queries of packed Q.
+JFA_INLINE bool has_sums_made(const BackwardParams& p, const Sequence& seq, int block) {
+  const int32_t diagonal = p.mask.diagonal(seq.len_q, seq.len_kv);
+  return seq.len_kv > 0 && seq.len_kv <= p.tile_keys && block >= p.mask.begin_query(0, diagonal) / kStatRows &&
+         block * kStatRows < p.mask.end_query(seq.len_kv - 1, diagonal, seq.len_q);
+}
 
 // A CTA's way through the backward list, heads innermost; see src/schedule/backward.rs.
 class BackwardWalk {

@@ -56,6 +56,17 @@ __device__ __forceinline__ float dot8(uint4 a, uint4 b) {
   return sum;
 }
 
+// Zeroes the sums of a block of queries, 16 rows of 64 columns at a time as in sum_offset(); `rows` of its rows exist.
+template <int kDim>
+JFA_INLINE void zero_sums(const BackwardParams& p, uint32_t head, int64_t sum_block, int rows) {
+  const int64_t block = static_cast<int64_t>(head) * p.grad_q_blocks + sum_block;
+  auto* to = reinterpret_cast<float4*>(p.sums + block * (kStatRows * kDim)) + threadIdx.x;
+#pragma unroll
+  for (int i = 0; i < kDim / 16; ++i) {
+    if (i % 4 * 16 < rows) to[i * kSideThreads] = make_float4(0, 0, 0, 0);
+  }
+}
+
 // For every query: its LSE in base 2, and delta = sum of O dO over the columns. kLanes threads read a row of one head
 // together. A CTA takes 64 rows that follow each other in memory, heads innermost: a part of a block of 64 queries.
 template <typename T, int kLanes>
@@ -106,12 +117,14 @@ __device__ __forceinline__ void prepare_backward(const BackwardParams& p) {
   } else {
     for_each_query_block(p, [&](uint32_t part, int32_t block, const Sequence& seq, uint32_t batch) {
       prepare(part, block, seq.begin_o, seq.len_q, batch);
+      if (!has_sums_made(p, seq, block))
+        zero_sums<kLanes * 8>(p, part, stat_block(seq.begin_o, batch) + block, seq.len_q - block * kStatRows);
     });
   }
   // Last, so that zeros are still in L2 when sums are added to them.
   const int64_t zeros = p.zero_floats / 4, threads = static_cast<int64_t>(gridDim.x) * kSideThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kSideThreads + threadIdx.x; i < zeros; i += threads) {
-    reinterpret_cast<float4*>(p.sums)[i] = make_float4(0, 0, 0, 0);
+    reinterpret_cast<float4*>(p.zeros)[i] = make_float4(0, 0, 0, 0);
   }
 }
 

@@ -49,6 +49,13 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t* counter) {
   return value;
 }
 
+// PTX ISA, "atom": the value before.
+__device__ __forceinline__ uint32_t fetch_add_acq_rel(uint32_t* counter, uint32_t count) {
+  uint32_t value;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(value) : "l"(counter), "r"(count) : "memory");
+  return value;
+}
+
 __device__ __forceinline__ void add_release(uint32_t* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }

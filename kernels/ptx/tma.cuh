@@ -86,6 +86,12 @@ __device__ __forceinline__ void bulk_load(uint32_t dst, const void* src, uint32_
                : "memory");
 }
 
+// `bytes` contiguous bytes from shared to global memory; both 16-byte aligned.
+__device__ __forceinline__ void bulk_store(void* dst, uint32_t src, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(src), "r"(bytes)
+               : "memory");
+}
+
 // Adds `bytes` contiguous bytes of fp32 in shared memory to global memory (PTX ISA, "cp.reduce.async.bulk"). L2 keeps
 // them as long as it can.
 __device__ __forceinline__ void bulk_add_f32(float* dst, uint32_t src, uint32_t bytes) {

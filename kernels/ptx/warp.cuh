@@ -61,9 +61,9 @@ __device__ __forceinline__ void mbarrier_arrive_if(bool arrives, uint32_t barrie
 // PTX ISA, "ld": 16 bytes that are read once, past L1.
 __device__ __forceinline__ uint4 load_global_once(const void* address) {
   uint4 v;
-  asm("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-      : "l"(address));
+  asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address));
   return v;
 }
 

@@ -14,7 +14,7 @@ use crate::schedule::{BackwardDeal, blocks};
 use crate::workspace::Carver;
 
 /// CTAs of the kernels before and after the backward, for each multiprocessor.
-const SIDE_CTAS: u32 = 8;
+const SIDE_CTAS: u32 = 12;
 
 /// Sizes of the buffers in the workspace, in floats.
 struct Sizes {
@@ -25,14 +25,15 @@ struct Sizes {
     stats: i64,
     sums: i64,
     turns: i64,
-    /// The counter of places that were handed out.
-    places: i64,
 }
+
+/// Counters of every call, in floats: places that were handed out, CTAs that ended, shares of dQ that were taken.
+const COUNTERS: i64 = 4;
 
 impl Sizes {
     /// The sums with the counters behind them.
     fn zeroed(&self) -> i64 {
-        self.sums + self.turns + self.places
+        self.sums + self.turns + COUNTERS
     }
 }
 
@@ -49,7 +50,6 @@ impl Plan {
             stats: heads * stat_blocks * 2 * block,
             sums: sum_blocks * block * self.backward.dim,
             turns: if self.takes_turns(problem) { (sum_blocks + 3) / 4 * 4 } else { 0 },
-            places: if self.backward.scheduler() == Scheduler::Atomic { 4 } else { 0 },
         }
     }
 
@@ -121,7 +121,8 @@ impl Plan {
         unsafe {
             self.backward.prepare.launch(side, stream, [params])?;
             self.backward.kernel.launch(main, stream, [(&raw const maps).cast(), params])?;
-            self.backward.finish.launch(side, stream, [params])
+            // The sums of a broadcast Q are few: the kernel itself makes dQ of them.
+            if problem.broadcast_q { Ok(()) } else { self.backward.finish.launch(side, stream, [params]) }
         }
     }
 
@@ -139,11 +140,11 @@ impl Plan {
             BackwardDeal::Lanes { lanes, chain } => (lanes, chain),
             BackwardDeal::Ranges(lanes) => (lanes, 1),
         };
-        let counter = |count: i64, at: i64| match count {
-            0 => null_mut(),
-            _ => sums.wrapping_add(at as usize).cast(),
-        };
-        let zeroed = !matches!(self.backward.deal, BackwardDeal::Ranges(_));
+        let at = |floats: i64| sums.wrapping_add(floats as usize);
+        let counters: *mut u32 = at(sizes.sums + sizes.turns).cast();
+        // Ranges write their sums whole, those of packed Q are zeroed block by block.
+        let ranges = matches!(self.backward.deal, BackwardDeal::Ranges(_));
+        let kept = if ranges || !problem.broadcast_q { sizes.sums } else { 0 };
         BackwardParams {
             forward: self.forward_schedule(problem),
             schedule: BackwardSchedule {
@@ -172,14 +173,16 @@ impl Plan {
             parts: self.backward.parts as i32,
             seqlen_q: problem.limits.seqlen_q as i32,
             batch: extent.batch as u32,
-            padding: 0,
+            tile_keys: (self.backward.block_n * i64::from(self.backward.cluster)) as i32,
             lse_head_stride: if problem.broadcast_q { problem.limits.seqlen_q } else { extent.total_o },
-            zero_floats: if zeroed { sizes.zeroed() } else { 0 },
+            zero_floats: sizes.zeroed() - kept,
             lse: args.lse,
             stats,
             sums,
-            turns: counter(sizes.turns, sizes.sums),
-            places: counter(sizes.places, sizes.sums + sizes.turns),
+            turns: if sizes.turns > 0 { at(sizes.sums).cast() } else { null_mut() },
+            zeros: at(kept),
+            places: if self.backward.scheduler() == Scheduler::Atomic { counters } else { null_mut() },
+            ended: counters.wrapping_add(1),
             o: (&args.o).into(),
             grad_o: (&args.grad_o).into(),
             grad_q: (&args.grad_q).into(),

@@ -126,6 +126,7 @@ struct BackwardConfig {
     kGradientsEmpty,
     kTurn,
     kSumsMade,
+    kEnded,
     kLaunchFull,
     // Of a pair.
     kLaunchEmpty,
@@ -155,6 +156,7 @@ struct BackwardConfig {
       case kSumEmpty:
         return 4 * kCtas;
       case kSumsMade:
+      case kEnded:
         return 4;
       default:
         return 1;
@@ -191,6 +193,8 @@ struct BackwardShared {
   }
   __device__ uint32_t response() const { return base + C::kOffsetResponse; }
   __device__ uint32_t tensor() const { return base + C::kOffsetTensor; }  // holds the address in Tensor Memory
+  // Places of the launch that the CTA had, and a word of finish_sums().
+  __device__ uint32_t* places() const { return static_cast<uint32_t*>(__cvta_shared_to_generic(tensor() + 4)); }
   __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }
   __device__ uint32_t tile_full(int i) const { return barrier(C::kTileFull + i); }
   __device__ uint32_t tile_empty(int i) const { return barrier(C::kTileEmpty + i); }

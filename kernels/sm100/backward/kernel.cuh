@@ -1,6 +1,7 @@
 // Blackwell backward: K/V-stationary, one CTA or pairs of them. docs/backward.md tells how the roles work together.
 #pragma once
 
+#include "backward/finish.cuh"
 #include "sm100/backward/compute.cuh"
 #include "sm100/backward/multiplier.cuh"
 #include "sm100/backward/order.cuh"
@@ -69,6 +70,8 @@ __device__ __forceinline__ void backward(const BackwardMaps& maps, const Backwar
   } else if (warpgroup < 3) {
     ptx::setmaxnreg_inc<C::kComputeRegisters>();
     Compute<C>(p, maps, shared, tensor).run();
+    ptx::mbarrier_wait(shared.barrier(C::kEnded), 0);
+    finish_sums<typename C::T, C::kDim>(p, *shared.places(), shared.places() + 1, threadIdx.x - 128);
   } else {
     ptx::setmaxnreg_dec<C::kOtherRegisters>();
     if (warp == 12) {

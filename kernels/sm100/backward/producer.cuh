@@ -59,7 +59,7 @@ __device__ bool write_tile(const BackwardParams& p, BackwardWalk& walk, uint32_t
 
 // Lists the tiles of this CTA, then one without keys, and zeroes the gradients of keys that no query sees; one warp.
 // Places in the list are dealt round robin or, if the launch has one cluster a place, taken over from clusters that
-// have not started. With lanes, the walk goes its own way.
+// have not started; how many of the launch this CTA has is told, too. With lanes, the walk goes its own way.
 template <typename C>
 __device__ void list_tiles(const BackwardParams& p, BackwardShared<C> shared) {
   const BackwardSchedule& s = p.schedule;
@@ -68,9 +68,12 @@ __device__ void list_tiles(const BackwardParams& p, BackwardShared<C> shared) {
   Ring<C::kTiles> ring;
   BackwardWalk walk(p);
   uint32_t phase = 0;
-  uint32_t place = blockIdx.x / C::kCtas;
+  uint32_t place = blockIdx.x / C::kCtas, places = 0;
   while (true) {
-    if (place < clusters) fill_unseen<C>(p, place * C::kCtas + shared.rank, gridDim.x);
+    if (place < clusters) {
+      fill_unseen<C>(p, place * C::kCtas + shared.rank, gridDim.x);
+      ++places;
+    }
     if (s.lanes == 0) walk.seek(place, C::kCtas);
     ptx::mbarrier_wait(shared.tile_empty(ring.index), ring.phase ^ 1);
     const bool more = ptx::uniform(first_lane ? write_tile<C>(p, walk, shared.rank, shared.tile(ring.index)) : false);
@@ -103,6 +106,7 @@ __device__ void list_tiles(const BackwardParams& p, BackwardShared<C> shared) {
     place = taken / C::kCtas;
   }
   if (first_lane) {
+    *shared.places() = places;
     shared.tile(ring.index).keys = 0;
     ptx::mbarrier_arrive(shared.tile_full(ring.index));
   }

@@ -21,6 +21,8 @@ class Reduction {
       const BackwardTile& t = tiles.wait();
       if (ptx::uniform(t.keys) == 0) break;
       const int sum_block = ptx::uniform(t.sum_block) + ptx::uniform(t.first_block), blocks = ptx::uniform(t.blocks);
+      const int rows = ptx::uniform(p_.ragged_end - t.q_row - t.first_block * kStatRows);
+      stores_ = !p_.broadcast_q && ptx::uniform(makes_sums(t, C::kCtas * C::kBlockN, shared_.rank * C::kBlockN));
       __syncwarp();
       tiles.release(lane_ == 0);
 #pragma unroll 1
@@ -31,17 +33,20 @@ class Reduction {
           for (int block = 0; block < blocks; block += C::kBlocks) {
             const int64_t at = static_cast<int64_t>(sum_block) + head * p_.grad_q_blocks + block + block_;
             add(p_.sums + at * (kStatRows * C::kDim) + pass * (C::kColumns / kSumColumns) * 4 * kPanelFloats,
-                block + block_ < blocks);
+                block + block_ < blocks ? rows - (block + block_) * kStatRows : 0);
           }
         }
       }
     }
-    if (ptx::elect()) ptx::bulk_wait_group<0>();
+    if (ptx::elect()) {
+      ptx::bulk_wait_group<0>();
+      ptx::mbarrier_arrive(shared_.barrier(C::kEnded));
+    }
   }
 
  private:
-  // Adds a step's dQ, or drops it, to the block of sums.
-  JFA_INLINE void add(float* sums, bool exists) {
+  // Adds `rows` rows of a step's dQ to the block of sums.
+  JFA_INLINE void add(float* sums, int rows) {
     float x[C::kHeldSlices][C::kSliceFloats];
     ptx::mbarrier_wait(shared_.barrier(C::kSumFull), steps_ & 1);
     ptx::tcgen05_fence_after();
@@ -54,7 +59,7 @@ class Reduction {
         for (int held = 0; held < (slice < kHeldFrom ? 1 : C::kHeldSlices); ++held) load(x[held], slice + held);
       }
       if (slice == kHeldFrom && C::kSwitches.early_slices > 0) hand_over(shared_, C::kSumEmpty);
-      if (exists) stage(x[max(slice - kHeldFrom, 0)], slice, sums);
+      if (group_ * 16 < rows) stage(x[max(slice - kHeldFrom, 0)], slice, sums);
     }
     if (C::kSwitches.early_slices == 0) hand_over(shared_, C::kSumEmpty);
     if (p_.ordered) {
@@ -95,7 +100,11 @@ class Reduction {
       for (int rows = 0; rows < C::kSumRows; ++rows) {
         const int column = column_ + slice * C::kSliceColumns;
         const int at = (column / kSumColumns * 4 + group_ + rows) * kPanelFloats + column % kSumColumns * 16;
-        ptx::bulk_add_f32(sums + at, buffer + rows * kRowFloats * 128, kRowFloats * 128);
+        if (stores_) {
+          ptx::bulk_store(sums + at, buffer + rows * kRowFloats * 128, kRowFloats * 128);
+        } else {
+          ptx::bulk_add_f32(sums + at, buffer + rows * kRowFloats * 128, kRowFloats * 128);
+        }
       }
       ptx::bulk_commit_group();
     }
@@ -110,6 +119,7 @@ class Reduction {
   const int group_ = C::kSumRows == 2 ? warp_ % 2 * 2 : warp_;
   const int column_ = C::kPair ? warp_ / 2 * 64 : 0;
   uint32_t steps_ = 0;
+  bool stores_;  // the tile's sums, see makes_sums()
 };
 
 }  // namespace jfa::sm100

@@ -51,7 +51,7 @@ struct KvStationaryConfig {
   static constexpr int kOffsetStats = kOffsetStaging + 2 * kBytesStaging;
   static constexpr int kOffsetTiles = kOffsetStats + kStages * kBytesStats;
   static constexpr int kOffsetBarriers = kOffsetTiles + kTiles * 64;
-  static constexpr int kBarriers = 2 * kTiles + 2 * kKeyBuffers + 2 + 3 * kStages + 4;
+  static constexpr int kBarriers = 2 * kTiles + 2 * kKeyBuffers + 2 + 3 * kStages + 5;
   static constexpr int kSharedBytes = kOffsetBarriers + 8 * kBarriers;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a Hopper CTA");
 
@@ -95,7 +95,7 @@ struct QStationaryConfig {
   static constexpr int kOffsetStats = kOffsetStaging + 2 * kPanels * kPanelGradient;
   static constexpr int kOffsetTiles = kOffsetStats + 2 * kBytesStats;
   static constexpr int kOffsetBarriers = kOffsetTiles + kSlots * 16;
-  static constexpr int kBarriers = 2 * kCopies + 2 * kSlots + 5 + 4 * kPanels;
+  static constexpr int kBarriers = 2 * kCopies + 2 * kSlots + 6 + 4 * kPanels;
   static constexpr int kSharedBytes = kOffsetBarriers + 8 * kBarriers;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a Hopper CTA");
 };

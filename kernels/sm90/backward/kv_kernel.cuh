@@ -1,6 +1,7 @@
 // Hopper backward for long or packed Q: K/V-stationary, persistent. docs/backward.md tells how the roles work together.
 #pragma once
 
+#include "backward/finish.cuh"
 #include "sm90/backward/kv_consumer.cuh"
 #include "sm90/backward/kv_storer.cuh"
 
@@ -33,6 +34,7 @@ __device__ __forceinline__ void backward_kv_stationary(const BackwardMaps& maps,
       ptx::mbarrier_init(shared.staged(i), 4);
       ptx::mbarrier_init(shared.staging_free(i), 1);
     }
+    ptx::mbarrier_init(shared.sums_made(), 2);
     ptx::fence_mbarrier_init();
   }
   if (C::kDim > 128 && p.head_dim <= C::kDim - 64) {  // columns that no copy fills
@@ -60,6 +62,8 @@ __device__ __forceinline__ void backward_kv_stationary(const BackwardMaps& maps,
   } else {
     ptx::setmaxnreg_inc<C::kConsumerRegisters>();
     KvStationaryConsumer<C>(p, shared, warpgroup - 1).run();
+    ptx::mbarrier_wait(shared.sums_made(), 0);
+    finish_sums<typename C::T, C::kDim>(p, 1, reinterpret_cast<uint32_t*>(memory), threadIdx.x - 128);
   }
 }
 

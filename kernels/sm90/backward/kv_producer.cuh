@@ -35,6 +35,7 @@ struct KvStationaryShared {
   __device__ uint32_t stage_empty(int i) const { return q_full(2 * C::kStages + i); }
   __device__ uint32_t staged(int warpgroup) const { return q_full(3 * C::kStages + warpgroup); }
   __device__ uint32_t staging_free(int warpgroup) const { return q_full(3 * C::kStages + 2 + warpgroup); }
+  __device__ uint32_t sums_made() const { return q_full(3 * C::kStages + 4); }
 
  private:
   __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }

@@ -35,6 +35,7 @@ class KvStationaryStorer {
       }
     }
     ptx::bulk_wait_group<0>();
+    ptx::mbarrier_arrive(shared_.sums_made());
   }
 
  private:
@@ -80,11 +81,18 @@ class KvStationaryStorer {
       if constexpr (C::kMask) turn -= p_.mask.begin_key((t.first_block + block) * kStatRows, t.diagonal) / C::kBlockN;
       while (ptx::load_acquire(p_.turns + sum_block) < turn * C::kAddersOfSum) ptx::nanosleep();
     }
+    const int rows = min(p_.ragged_end - t.q_row - (t.first_block + block) * kStatRows, kStatRows);
+    const int bytes = (rows + 15) / 16 * (16 * kSumColumns * 4);
 #pragma unroll 1
     for (int i = 0; i < C::kPieces; ++i) {
       wait_staged();
       const int64_t at = static_cast<int64_t>(sum_block) * C::kPanels + C::first_piece(kWarpgroup) + i;
-      ptx::bulk_add_f32(p_.sums + at * (kStatRows * kSumColumns), shared_.staging(kWarpgroup), C::kBytesStaging);
+      float* to = p_.sums + at * (kStatRows * kSumColumns);
+      if (!p_.broadcast_q && makes_sums(t, C::kBlockN)) {
+        ptx::bulk_store(to, shared_.staging(kWarpgroup), bytes);
+      } else {
+        ptx::bulk_add_f32(to, shared_.staging(kWarpgroup), bytes);
+      }
       give_back();
     }
     if (!p_.ordered) return;

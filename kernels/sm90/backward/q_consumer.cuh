@@ -173,6 +173,7 @@ JFA_INLINE void sum_queries(const BackwardParams& p, QStationaryShared<C> shared
       *reinterpret_cast<float4*>(to + sum_offset(column, warp, lane)) = make_float4(x[0], x[1], x[2], x[3]);
     }
   }
+  ptx::mbarrier_arrive(shared.sums_made());
 }
 
 }  // namespace jfa::sm90

@@ -2,6 +2,7 @@
 // together.
 #pragma once
 
+#include "backward/finish.cuh"
 #include "sm90/backward/q_consumer.cuh"
 
 namespace jfa::sm90 {
@@ -31,6 +32,7 @@ __device__ __forceinline__ void backward_q_stationary(const BackwardMaps& maps, 
       ptx::mbarrier_init(shared.staged(0, i), 4);
       ptx::mbarrier_init(shared.staging_free(0, i), 1);
     }
+    ptx::mbarrier_init(shared.sums_made(), 128);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
@@ -45,6 +47,8 @@ __device__ __forceinline__ void backward_q_stationary(const BackwardMaps& maps, 
   } else if (warpgroup <= 2) {
     ptx::setmaxnreg_inc<C::kConsumerRegisters>();
     QStationaryConsumer<C>(p, shared, warpgroup - 1).run(range.end - range.begin);
+    ptx::mbarrier_wait(shared.sums_made(), 0);
+    finish_sums<typename C::T, C::kDim>(p, 1, reinterpret_cast<uint32_t*>(memory), threadIdx.x - 128);
   } else {
     if constexpr (C::kLargeSum) {
       ptx::setmaxnreg_inc<C::kSumRegisters>();

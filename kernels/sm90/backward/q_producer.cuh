@@ -38,6 +38,7 @@ struct QStationaryShared {
   __device__ uint32_t q_full() const { return grad_o_full(4); }
   __device__ uint32_t staged(int warpgroup, int panel) const { return grad_o_full(5 + warpgroup * C::kPanels + panel); }
   __device__ uint32_t staging_free(int warpgroup, int panel) const { return staged(warpgroup + 2, panel); }
+  __device__ uint32_t sums_made() const { return staged(4, 0); }
 
  private:
   __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }
