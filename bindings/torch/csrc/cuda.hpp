@@ -13,8 +13,9 @@ namespace jfa_torch {
 /// PyTorch's current stream of a CUDA device. Throws std::runtime_error if this PyTorch has no CUDA.
 jfa_stream current_stream(std::int32_t device);
 
-/// Number of the CUDA graph capture that `stream` takes part in, different for every capture; 0 if there is none.
-std::uint64_t capture_id(jfa_stream stream);
+/// Number of the CUDA graph capture that a stream of `device` takes part in, different for every capture; 0 if there is
+/// none.
+std::uint64_t capture_id(std::int32_t device, jfa_stream stream);
 
 }  // namespace jfa_torch
 

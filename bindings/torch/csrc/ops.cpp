@@ -47,7 +47,7 @@ struct Call {
   void find_plan(std::int64_t plan_id) {
     if (q.is_cuda()) {
       lane.stream = current_stream(q.get_device_index());
-      lane.capture = capture_id(lane.stream);
+      lane.capture = capture_id(q.get_device_index(), lane.stream);
     }
     plans = plan_set(plan_id);
     slot = translating_errors([&] { return plans->find(desc, lane); });

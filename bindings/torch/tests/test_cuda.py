@@ -125,6 +125,48 @@ def test_cuda_graph(shared):
             assert_same(results, expected)
 
 
+def test_cuda_graph_in_a_thread_without_context():
+    """The thread of the backward calls the CUDA runtime for the first time in its life under capture: what it allocates
+    before comes out of PyTorch's cache."""
+    program = """
+import torch
+import jfa
+
+def fill_cache():
+    tensors = [torch.empty(1024, device="cuda") for _ in range(8192)]
+
+lengths = [30, 1, 70, 27]
+offsets = torch.tensor([0, *lengths], device="cuda", dtype=torch.int32).cumsum(0, dtype=torch.int32)
+q, k, v = (torch.randn(128, 4, 64, device="cuda", dtype=torch.bfloat16).requires_grad_() for _ in range(3))
+grad_o = torch.randn_like(q)
+
+def step():
+    o = jfa.attention(q, k, v, offsets, q_offsets=offsets, max_seqlen_kv=128, causal=True, no_gaps=True)
+    return o, *torch.autograd.grad(o, (q, k, v), grad_o)
+
+fill_cache()
+# Not with the graph behind them, for whose sake autograd would wait for the default stream under capture.
+wanted = [result.detach() for result in step()]
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    fill_cache()
+    step()
+torch.cuda.current_stream().wait_stream(side)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    results = step()
+for result in results:
+    result.detach().fill_(float("nan"))
+graph.replay()
+for result, expected in zip(results, wanted):
+    torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-2)
+print("replayed")
+"""
+    run = subprocess.run([sys.executable, "-c", program], env=os.environ, capture_output=True, text=True)
+    assert run.returncode == 0 and "replayed" in run.stdout, run.stderr
+
+
 def test_a_graph_needs_a_warm_up():
     batch = make([30, 70])
     with pytest.raises(RuntimeError, match="jfa: no plan can be made while a CUDA graph is captured"):
