@@ -153,6 +153,13 @@ struct BackwardSchedule {
   uint32_t launch_control;    // 1: a cluster a place of the list, which clusters that run take over; 0: they walk it
 };
 
+// What the CTAs of a backward tell each other, from zeros on.
+struct Progress {
+  uint32_t begun;   // places of the launch that CTAs have taken
+  uint32_t ended;   // those of which all sums are made
+  uint32_t shares;  // of dQ that were taken
+};
+
 // Row statistics and dQ lie in blocks of 64 queries. Sequences begin at whole blocks, see stat_block(); broadcast dQ
 // has ceil(seqlen_q / 64) blocks, packed dQ those of the statistics.
 struct BackwardParams {
@@ -185,7 +192,7 @@ struct BackwardParams {
   uint32_t* turns;          // [parts, heads_q, grad_q_blocks] or null: sums that were added to a block of dQ
   float* zeros;             // `sums` and the counters behind them, or only these
   uint32_t* places;         // [1] or null: places of the list that were handed out
-  uint32_t* ended;          // [2] CTAs that made all their sums; shares of dQ that were taken
+  Progress* progress;       // [1]
   Tensor o, grad_o;
   Tensor grad_q, grad_k, grad_v;
 };

@@ -64,8 +64,8 @@ JFA_INLINE void write_grad_q(const BackwardParams& p, uint32_t head, int64_t row
 }
 
 // Makes dQ of a broadcast Q when all CTAs have made their sums, as this one has; it had `places` of the launch. CTAs
-// that are early wait to take their share, but not for ever: the last one needs nobody. `share`: a word of shared
-// memory.
+// that are early wait to take their share, but not for ever, and not at all while some CTA has no multiprocessor yet:
+// it may need this one. The last one needs nobody. `share`: a word of shared memory.
 template <typename T, int kDim>
 JFA_INLINE void finish_sums(const BackwardParams& p, uint32_t places, uint32_t* share, int thread) {
   if (!p.broadcast_q || p.schedule.state->error != PlanError::kNone) return;
@@ -74,14 +74,15 @@ JFA_INLINE void finish_sums(const BackwardParams& p, uint32_t places, uint32_t* 
   const uint32_t pieces = p.forward.heads * p.grad_q_blocks * kPieces;
   uint32_t next = 0;
   if (thread == 0) {
-    uint32_t ended = ptx::fetch_add_acq_rel(p.ended, places) + places;
+    const uint32_t begun = *static_cast<const volatile uint32_t*>(&p.progress->begun);
+    uint32_t ended = ptx::fetch_add_acq_rel(&p.progress->ended, places) + places;
     // Far longer than a tile takes: a step of it takes about as long as five questions.
     const int64_t patience = 64 + int64_t{32} * p.grad_q_blocks * p.group * p.schedule.chain;
-    for (int64_t i = 0; i < patience && ended < gridDim.x; ++i) {
+    for (int64_t i = 0; begun == gridDim.x && i < patience && ended < gridDim.x; ++i) {
       ptx::nanosleep();
-      ended = ptx::load_acquire(p.ended);
+      ended = ptx::load_acquire(&p.progress->ended);
     }
-    next = ended < gridDim.x ? kFinishShares : atomicAdd(p.ended + 1, 1);
+    next = ended < gridDim.x ? kFinishShares : atomicAdd(&p.progress->shares, 1);
   }
 #pragma unroll 1
   while (true) {
@@ -90,7 +91,7 @@ JFA_INLINE void finish_sums(const BackwardParams& p, uint32_t places, uint32_t* 
     ptx::bar_sync(kFinishBarrier, kFinishThreads);
     const uint32_t first = *share;
     if (first >= kFinishShares) return;
-    if (thread == 0) next = atomicAdd(p.ended + 1, 1);
+    if (thread == 0) next = atomicAdd(&p.progress->shares, 1);
 #pragma unroll 1
     for (uint32_t index = first; index < pieces; index += kAhead * kFinishShares) {
       float4 sums[kAhead];

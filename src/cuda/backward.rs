@@ -27,7 +27,7 @@ struct Sizes {
     turns: i64,
 }
 
-/// Counters of every call, in floats: places that were handed out, CTAs that ended, shares of dQ that were taken.
+/// Counters of every call, in floats: places of the list that were handed out, then `Progress` of the kernels.
 const COUNTERS: i64 = 4;
 
 impl Sizes {
@@ -182,7 +182,7 @@ impl Plan {
             turns: if sizes.turns > 0 { at(sizes.sums).cast() } else { null_mut() },
             zeros: at(kept),
             places: if self.backward.scheduler() == Scheduler::Atomic { counters } else { null_mut() },
-            ended: counters.wrapping_add(1),
+            progress: counters.wrapping_add(1),
             o: (&args.o).into(),
             grad_o: (&args.grad_o).into(),
             grad_q: (&args.grad_q).into(),

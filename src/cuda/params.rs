@@ -188,7 +188,7 @@ pub(super) struct BackwardParams {
     pub turns: *mut u32,
     pub zeros: *mut f32,
     pub places: *mut u32,
-    pub ended: *mut u32,
+    pub progress: *mut u32,
     pub o: Tensor,
     pub grad_o: Tensor,
     pub grad_q: Tensor,

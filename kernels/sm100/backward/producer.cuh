@@ -72,6 +72,7 @@ __device__ void list_tiles(const BackwardParams& p, BackwardShared<C> shared) {
   while (true) {
     if (place < clusters) {
       fill_unseen<C>(p, place * C::kCtas + shared.rank, gridDim.x);
+      if (first_lane) atomicAdd(&p.progress->begun, 1);
       ++places;
     }
     if (s.lanes == 0) walk.seek(place, C::kCtas);

@@ -46,6 +46,7 @@ struct KvStationaryShared {
 // order, the first ones are handed out, too: nobody then waits for a CTA that has not started.
 template <typename C>
 __device__ void list_tiles(const BackwardParams& p, KvStationaryShared<C> shared) {
+  atomicAdd(&p.progress->begun, 1);
   BackwardWalk walk(p);
   const uint32_t dealt = p.ordered ? 0 : gridDim.x;
   bool more = true;

@@ -77,6 +77,7 @@ struct TileRange {
 template <typename C>
 __device__ void load(const BackwardParams& p, const BackwardMaps& maps, QStationaryShared<C> shared,
                      const TileRange& range) {
+  atomicAdd(&p.progress->begun, 1);
   if (range.begin == range.end) return;
   const BackwardSchedule& s = p.schedule;
   const int q_row = p.ragged_end - p.seqlen_q;
