@@ -177,7 +177,7 @@ fn machine_code(context: &Context) -> Result<Count> {
 fn simulated(context: &Context) -> Result<Count> {
     let tables = sim::Tables::build(context)?;
     let mut sum = Count::default();
-    let hopper = ["vectors", "rejections/", "masks/", "numeric/", "random/", "combine/", "rejections/", "masks/"];
+    let hopper = ["vectors", "rejections/", "masks/", "numeric/", "random/", "combine/", "rejections/", "soak/"];
     // Odd seeds, of which the first is 9, use pairs of CTAs.
     let blackwell = ["rejections/", "masks/", "numeric/every", "random/", "masks/", "lengths/", "numeric/group"];
     let runs = hopper.map(|filter| ("h200", filter)).into_iter().chain(blackwell.map(|filter| ("b200", filter)));
@@ -188,8 +188,8 @@ fn simulated(context: &Context) -> Result<Count> {
             "vectors" => tables.vectors(context, shape),
             _ => tables.command(context, shape, filter),
         };
-        if (device, filter) == ("b200", "lengths/") {
-            // The CTA of a share finds no room; others take it over.
+        if matches!((device, filter), ("h200", "soak/") | ("b200", "lengths/")) {
+            // Some CTAs begin when others have ended; on Blackwell, others take over what was theirs.
             command.env("CUDASIM_BUSY", "1");
         }
         let (text, result) = context.run_and_read(&mut command)?;
