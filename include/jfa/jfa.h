@@ -254,7 +254,7 @@ enum jfa_scheduler
    */
   JFA_SCHEDULER_STATIC = 0,
   /**
-   * Workers take the next tile of the list from a counter (Hopper, backward).
+   * Workers take the next tile of the list from a counter (backward; on Blackwell if deterministic).
    */
   JFA_SCHEDULER_ATOMIC = 1,
   /**

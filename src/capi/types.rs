@@ -81,7 +81,7 @@ pub const JFA_ACCUMULATE_GRAD_V: u32 = 4;
 pub enum jfa_scheduler {
     /// Every worker has a fixed list.
     Static = 0,
-    /// Workers take the next tile of the list from a counter (Hopper, backward).
+    /// Workers take the next tile of the list from a counter (backward; on Blackwell if deterministic).
     Atomic = 1,
     /// Cluster launch control hands out the list; in the forward, what is left of it after a fixed list of the longest
     /// tiles (Blackwell).

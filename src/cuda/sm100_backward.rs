@@ -40,9 +40,10 @@ pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Bac
         columns: if pairs { Columns::Panels(1) } else { Columns::All },
         store_rows: 32,
         store_columns: Columns::Panels(1),
-        hands_out: Scheduler::ClusterLaunchControl,
+        // In order, a counter: nobody waits for a CTA that has not begun.
+        hands_out: if problem.deterministic { Scheduler::Atomic } else { Scheduler::ClusterLaunchControl },
         deal: match common.deal {
-            BackwardDeal::HandedOut if !launch_control => BackwardDeal::RoundRobin,
+            BackwardDeal::HandedOut if !launch_control && !problem.deterministic => BackwardDeal::RoundRobin,
             deal => deal,
         },
         ..common

@@ -179,7 +179,8 @@ fn simulated(context: &Context) -> Result<Count> {
     let mut sum = Count::default();
     let hopper = ["vectors", "rejections/", "masks/", "numeric/", "random/", "combine/", "rejections/", "soak/"];
     // Odd seeds, of which the first is 9, use pairs of CTAs.
-    let blackwell = ["rejections/", "masks/", "numeric/every", "random/", "masks/", "lengths/", "numeric/group"];
+    let blackwell =
+        ["rejections/", "masks/", "numeric/every", "random/", "masks/", "lengths/", "numeric/group", "soak/"];
     let runs = hopper.map(|filter| ("h200", filter)).into_iter().chain(blackwell.map(|filter| ("b200", filter)));
     let family = [("b300", "numeric/masks-d128-full")]; // runs what is built for the family of the B200
     for (seed, (device, filter)) in (1..).zip(runs.chain(family)) {
@@ -188,10 +189,13 @@ fn simulated(context: &Context) -> Result<Count> {
             "vectors" => tables.vectors(context, shape),
             _ => tables.command(context, shape, filter),
         };
-        if matches!((device, filter), ("h200", "soak/") | ("b200", "lengths/")) {
-            // Some CTAs begin when others have ended; on Blackwell, others take over what was theirs.
-            command.env("CUDASIM_BUSY", "1");
-        }
+        // Some CTAs, or all but one, begin when others have ended; on Blackwell, others may take over what was theirs.
+        let busy = match (device, filter) {
+            ("h200", "soak/") | ("b200", "lengths/") => 1,
+            ("b200", "soak/") => 3,
+            _ => 0,
+        };
+        command.env("CUDASIM_BUSY", busy.to_string());
         let (text, result) = context.run_and_read(&mut command)?;
         let count = finish(plain_count(&text), result)?;
         sum = Count { passed: sum.passed + count.passed, failed: sum.failed + count.failed };

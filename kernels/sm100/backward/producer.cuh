@@ -58,8 +58,9 @@ __device__ bool write_tile(const BackwardParams& p, BackwardWalk& walk, uint32_t
 }
 
 // Lists the tiles of this CTA, then one without keys, and zeroes the gradients of keys that no query sees; one warp.
-// Places in the list are dealt round robin or, if the launch has one cluster a place, taken over from clusters that
-// have not started; how many of the launch this CTA has is told, too. With lanes, the walk goes its own way.
+// Places in the list are dealt round robin, handed out by a counter or, if the launch has one cluster a place, taken
+// over from clusters that have not started; how many of the launch this CTA has is told, too. With lanes, the walk goes
+// its own way.
 template <typename C>
 __device__ void list_tiles(const BackwardParams& p, BackwardShared<C> shared) {
   const BackwardSchedule& s = p.schedule;
@@ -68,7 +69,8 @@ __device__ void list_tiles(const BackwardParams& p, BackwardShared<C> shared) {
   Ring<C::kTiles> ring;
   BackwardWalk walk(p);
   uint32_t phase = 0;
-  uint32_t place = blockIdx.x / C::kCtas, places = 0;
+  auto take = [&] { return ptx::uniform(first_lane ? atomicAdd(p.places, 1) : 0); };
+  uint32_t place = p.places != nullptr ? take() : blockIdx.x / C::kCtas, places = 0;
   while (true) {
     if (place < clusters) {
       fill_unseen<C>(p, place * C::kCtas + shared.rank, gridDim.x);
@@ -84,7 +86,7 @@ __device__ void list_tiles(const BackwardParams& p, BackwardShared<C> shared) {
     }
     if (!s.launch_control) {
       if (!more) break;
-      place += clusters;
+      place = p.places != nullptr ? take() : place + clusters;
       continue;
     }
     ptx::mbarrier_wait(shared.tile_empty(ring.index), ring.phase ^ 1);
