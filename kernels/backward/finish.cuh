@@ -141,9 +141,10 @@ __device__ __forceinline__ void finish_packed(const BackwardParams& p) {
     const int64_t first = seq.begin_q + block * kStatRows;
     const int64_t sum_block = static_cast<int64_t>(head) * p.grad_q_blocks + stat_block(seq.begin_o, batch) + block;
     for (int thread = threadIdx.x; thread < kStatRows * kDim / 16; thread += kSideThreads) {
-      const SumPlace place(thread / 32 * 128 + thread % 32);
+      const int item = thread / 32 * 128 + thread % 32;  // the first of four, 32 apart
+      const SumPlace place(item);
       if (place.row / 16 * 16 >= rows) continue;
-      const float* at = p.sums + sum_block * (kStatRows * kDim) + (thread / 32 * 128 + thread % 32) * 4;
+      const float* at = p.sums + sum_block * (kStatRows * kDim) + item * 4;
       float2 x[2][4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {

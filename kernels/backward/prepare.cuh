@@ -117,8 +117,9 @@ __device__ __forceinline__ void prepare_backward(const BackwardParams& p) {
   } else {
     for_each_query_block(p, [&](uint32_t part, int32_t block, const Sequence& seq, uint32_t batch) {
       prepare(part, block, seq.begin_o, seq.len_q, batch);
-      if (!has_sums_made(p, seq, block))
+      if (!has_sums_made(p, seq, block)) {
         zero_sums<kLanes * 8>(p, part, stat_block(seq.begin_o, batch) + block, seq.len_q - block * kStatRows);
+      }
     });
   }
   // Last, so that zeros are still in L2 when sums are added to them.

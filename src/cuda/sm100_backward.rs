@@ -33,17 +33,17 @@ pub(super) fn backward(gpu: &Gpu, problem: &Problem, workers: u32) -> Result<Bac
     let common = Backward { block_n: BLOCK_N, cluster, workers: common.workers / cluster * cluster, ..common };
     let limits = &problem.limits;
     let tiles = common.entries_at_most(limits.total_kv, limits.batch) * i64::from(problem.heads_kv);
-    // A launch of a CTA for each tile uses all multiprocessors, and its order is open.
-    let launch_control = !problem.deterministic && workers == gpu.multiprocessors && tiles <= i32::MAX.into();
+    // A launch of a CTA for each tile uses all multiprocessors, and its order is open. In order, a counter hands tiles
+    // out: nobody waits for a CTA that has not begun.
+    let launch_control = workers == gpu.multiprocessors && tiles <= i32::MAX.into();
     Ok(Backward {
         box_q: if pairs || dim > 128 { 64 } else { 128 },
         columns: if pairs { Columns::Panels(1) } else { Columns::All },
         store_rows: 32,
         store_columns: Columns::Panels(1),
-        // In order, a counter: nobody waits for a CTA that has not begun.
         hands_out: if problem.deterministic { Scheduler::Atomic } else { Scheduler::ClusterLaunchControl },
         deal: match common.deal {
-            BackwardDeal::HandedOut if !launch_control && !problem.deterministic => BackwardDeal::RoundRobin,
+            BackwardDeal::HandedOut if !problem.deterministic && !launch_control => BackwardDeal::RoundRobin,
             deal => deal,
         },
         ..common

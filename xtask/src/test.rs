@@ -177,13 +177,16 @@ fn machine_code(context: &Context) -> Result<Count> {
 fn simulated(context: &Context) -> Result<Count> {
     let tables = sim::Tables::build(context)?;
     let mut sum = Count::default();
-    let hopper = ["vectors", "rejections/", "masks/", "numeric/", "random/", "combine/", "rejections/", "soak/"];
+    let hopper = ["vectors", "rejections/", "masks/", "numeric/", "random/", "combine/", "rejections/", "masks/"];
     // Odd seeds, of which the first is 9, use pairs of CTAs.
-    let blackwell =
-        ["rejections/", "masks/", "numeric/every", "random/", "masks/", "lengths/", "numeric/group", "soak/"];
+    let blackwell = ["rejections/", "masks/", "numeric/every", "random/", "masks/", "lengths/", "numeric/group"];
     let runs = hopper.map(|filter| ("h200", filter)).into_iter().chain(blackwell.map(|filter| ("b200", filter)));
-    let family = [("b300", "numeric/masks-d128-full")]; // runs what is built for the family of the B200
-    for (seed, (device, filter)) in (1..).zip(runs.chain(family)) {
+    let others = [
+        ("b300", "numeric/masks-d128-full"), // runs what is built for the family of the B200
+        ("h200", "soak/"),
+        ("b200", "soak/"),
+    ];
+    for (seed, (device, filter)) in (1..).zip(runs.chain(others)) {
         let shape = sim::Shape { seed, device, multiprocessors: 4, random: 30 };
         let mut command = match filter {
             "vectors" => tables.vectors(context, shape),
