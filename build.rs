@@ -35,11 +35,19 @@ const SERIALISED: [&str; 2] = ["jfa_sm90_backward_bf16_q128_d128", "jfa_sm90_bac
 /// What kernels are compiled for by default: Hopper, and the family of data-centre Blackwells (10.0 and 10.3).
 const ARCHS: [&str; 2] = ["90a", "100f"];
 
+/// Element types, each with units of its own.
+const DTYPES: [&str; 2] = ["bf16", "fp16"];
+
+/// Kernels with optimisations that can be left out.
+const SWITCHED: [&str; 2] = ["sm100_forward", "sm100_backward"];
+
 /// One translation unit, compiled to one image.
 struct Unit {
     source: PathBuf,
     /// Name of the image: "plan", "sm90_forward_bf16_d128" and so on.
     name: String,
+    /// The element type that it is compiled for, if it depends on one.
+    dtype: Option<&'static str>,
     /// Architectures, "90a" and the like.
     archs: Vec<String>,
 }
@@ -109,25 +117,28 @@ fn units(archs: &[String]) -> Result<Vec<Unit>> {
         .map(|name| Unit {
             source: format!("kernels/{name}/{name}.cu").into(),
             name: name.into(),
+            dtype: None,
             archs: archs.to_vec(),
         })
         .into();
-    let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    println!("cargo::rerun-if-changed=kernels/backward/instantiations");
-    for source in sorted(Path::new("kernels/backward/instantiations"))? {
-        let name = format!("backward_{}", stem(&source));
-        units.push(Unit { source, name, archs: archs.to_vec() });
-    }
+    let mut phases = vec![("backward".to_owned(), PathBuf::from("kernels/backward"), archs.to_vec())];
     for arch in archs {
         let generation = format!("sm{}", arch.trim_end_matches(['a', 'f']));
-        let folder = format!("kernels/{generation}");
-        for phase in sorted(Path::new(&folder))? {
-            let instantiations = phase.join("instantiations");
-            println!("cargo::rerun-if-changed={}", instantiations.display());
-            for source in sorted(&instantiations)? {
-                let name = format!("{generation}_{}_{}", stem(&phase), stem(&source));
-                units.push(Unit { source, name, archs: vec![arch.clone()] });
-            }
+        for phase in sorted(&Path::new("kernels").join(&generation))? {
+            phases.push((format!("{generation}_{}", stem(&phase)), phase, vec![arch.clone()]));
+        }
+    }
+    for (phase, folder, archs) in phases {
+        println!("cargo::rerun-if-changed={}", folder.display());
+        let single = folder.join("instantiations.cu");
+        let sources = if single.exists() { vec![single] } else { sorted(&folder.join("instantiations"))? };
+        for (source, dtype) in sources.iter().flat_map(|source| DTYPES.map(|dtype| (source, dtype))) {
+            let variant = match stem(source) {
+                only if only == "instantiations" => String::new(),
+                variant => format!("_{variant}"),
+            };
+            let name = format!("{phase}_{dtype}{variant}");
+            units.push(Unit { source: source.clone(), name, dtype: Some(dtype), archs: archs.clone() });
         }
     }
     // The longest first, so that the last ones are short.
@@ -135,11 +146,32 @@ fn units(archs: &[String]) -> Result<Vec<Unit>> {
     Ok(units)
 }
 
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     paths.sort();
     Ok(paths)
+}
+
+/// What sets the switches that `JFA_SWITCHES` names: `sm100_forward_peel=0 sm100_forward_slices=1` becomes
+/// `-DJFA_SM100_FORWARD_SWITCHES=.peel=0\,.slices=1`, where nvcc would take a comma for the end of the definition.
+fn switches() -> Result<Vec<String>> {
+    let mut members = SWITCHED.map(|kernels| (kernels, Vec::new()));
+    for switch in env::var("JFA_SWITCHES").unwrap_or_default().split_whitespace() {
+        let known = members
+            .iter_mut()
+            .find_map(|(kernels, members)| Some((members, switch.strip_prefix(*kernels)?.strip_prefix('_')?)));
+        let (members, member) = known.ok_or_else(|| format!("JFA_SWITCHES names {switch}, of none of {SWITCHED:?}"))?;
+        members.push(format!(".{member}"));
+    }
+    let set = members.into_iter().filter(|(_, members)| !members.is_empty());
+    Ok(set
+        .map(|(kernels, members)| format!("-DJFA_{}_SWITCHES={}", kernels.to_uppercase(), members.join("\\,")))
+        .collect())
 }
 
 /// Compiles one unit to machine code and PTX of the same target. A kernel that spills, uses local memory or has its
@@ -152,10 +184,8 @@ fn compile(nvcc: &Path, unit: &Unit, out: &Path) -> Result<()> {
     if env::var_os("JFA_LINEINFO").is_some_and(|value| !value.is_empty() && value != "0") {
         command.arg("-lineinfo");
     }
-    // Optimisations by their names, to count what each does: "sm100_exp2_fma=0 ...".
-    for switch in env::var("JFA_SWITCHES").unwrap_or_default().split_whitespace() {
-        command.arg(format!("-DJFA_{}", switch.to_uppercase()));
-    }
+    command.args(switches()?);
+    command.args(unit.dtype.map(|dtype| format!("-DJFA_DTYPE={dtype}")));
     for arch in &unit.archs {
         command.args(["-gencode", &format!("arch=compute_{arch},code=[sm_{arch},compute_{arch}]")]);
     }

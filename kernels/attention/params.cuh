@@ -69,6 +69,12 @@ struct Mask {
   int32_t right;
   int32_t bottom_right;  // 1: the diagonal ends at the last key
 
+  // Whether one of `rows` rows, the first of which has key `on` on its diagonal, misses one of `keys` keys from `key`
+  // on.
+  __device__ bool cuts(int32_t on, int32_t rows, int32_t key, int32_t keys) const {
+    return key < on + rows - 1 - left || key + keys - 1 > on + right;
+  }
+
   __device__ int32_t diagonal(int32_t len_q, int32_t len_kv) const { return bottom_right ? len_kv - len_q : 0; }
 
   // The first key that a query sees if `row` is the first of its block.
@@ -172,6 +178,7 @@ struct BackwardParams {
   float scale_log2;         // scale * log2(e)
   int32_t group;            // query heads of a key head
   int32_t head_dim;         // elements, before padding to whole panels
+  int32_t panel_boxes;      // boxes of a block of rows, as for the forward
   int32_t broadcast_q;      // 1: Q does not depend on the sequence
   int32_t lse_begin_scale;  // rows of LSE before a sequence, per row of O before it: 1 packed, heads_q broadcast
   int32_t ragged_end;       // row coordinate at which every sequence ends in the tensor maps

@@ -13,14 +13,18 @@ struct Tiles {
   Ring<C::kTiles> ring;
 
   JFA_INLINE auto& wait() const {
-    ptx::mbarrier_wait(shared.tile_full(ring.index), ring.phase);
+    shared.wait(C::kTileFull + ring.index, ring.phase);
     return shared.tile(ring.index);
   }
 
-  // Gives back the description, which the lanes of a warp have read; `arrives` in one of them.
-  JFA_INLINE void release(bool arrives) {
-    ptx::mbarrier_arrive_if(arrives, shared.tile_empty(ring.index));
+  // Gives back the description; by one thread, or by a warp.
+  JFA_INLINE void release(bool arrives = true) {
+    shared.arrive_if(arrives, C::kTileEmpty + ring.index);
     ring.advance();
+  }
+  JFA_INLINE void release_by_warp() {
+    __syncwarp();
+    release(threadIdx.x % 32 == 0);
   }
 };
 

@@ -2,6 +2,7 @@
 // architecture.
 #pragma once
 
+#include "attention/cta.cuh"
 #include "backward/prepare.cuh"
 #include "ptx/math.cuh"
 
@@ -166,12 +167,12 @@ __device__ __forceinline__ void finish_packed(const BackwardParams& p) {
 }  // namespace jfa
 
 // Instantiates both kernels for one head dimension in shared memory.
-#define JFA_BACKWARD_SIDES(type, suffix, dim)                                                      \
+#define JFA_BACKWARD_SIDES(dim)                                                                    \
   extern "C" __global__ void __launch_bounds__(jfa::kSideThreads, dim <= 64 ? 4 : 3 - dim / 256)   \
-      jfa_backward_prepare_##suffix##_d##dim(const __grid_constant__ jfa::BackwardParams params) { \
-    jfa::prepare_backward<type, dim / 8>(params);                                                  \
+      JFA_NAME(jfa_backward_prepare, d##dim)(const __grid_constant__ jfa::BackwardParams params) { \
+    jfa::prepare_backward<jfa::JFA_DTYPE, dim / 8>(params);                                        \
   }                                                                                                \
   extern "C" __global__ void __launch_bounds__(jfa::kSideThreads, 4)                               \
-      jfa_backward_finish_##suffix##_d##dim(const __grid_constant__ jfa::BackwardParams params) {  \
-    jfa::finish_packed<type, dim>(params);                                                         \
+      JFA_NAME(jfa_backward_finish, d##dim)(const __grid_constant__ jfa::BackwardParams params) {  \
+    jfa::finish_packed<jfa::JFA_DTYPE, dim>(params);                                               \
   }

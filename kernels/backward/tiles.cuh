@@ -1,12 +1,10 @@
 // What the K/V-stationary backwards of all architectures do alike around the products of their tiles.
 #pragma once
 
+#include "attention/cta.cuh"
 #include "attention/ring.cuh"
 #include "attention/tiles.cuh"
-#include "ptx/mbarrier.cuh"
 #include "ptx/sync.cuh"
-#include "ptx/tma.cuh"
-#include "ptx/warp.cuh"
 
 namespace jfa {
 
@@ -15,18 +13,15 @@ struct BackwardMaps {
   CUtensorMap q, k, v, grad_o, grad_k, grad_v;
 };
 
-// Loads all rows of a block, one box if head_dim is whole panels, else one a panel. kOnce: nobody reads them again.
-template <bool kOnce = false>
-__device__ __forceinline__ void load_rows(uint32_t dst, int panel_bytes, const CUtensorMap& map, uint32_t barrier,
-                                          int32_t head_dim, int32_t row, int32_t head, int32_t end) {
-  const int boxes = head_dim % 64 == 0 ? 1 : (head_dim + 63) / 64;
-#pragma unroll 1
-  for (int box = 0; box < boxes; ++box) {
-    if constexpr (kOnce) {
-      ptx::tma_load_once(dst + box * panel_bytes, map, barrier, box * 64, row, 0, head, end);
-    } else {
-      ptx::tma_load(dst + box * panel_bytes, map, barrier, box * 64, row, 0, head, end);
+// Zeroes the tensors in shared memory if they have columns that no copy fills; all threads.
+template <typename C>
+JFA_INLINE void zero_unfilled(const BackwardParams& p, uint8_t* memory) {
+  if constexpr (C::kDim > 128) {
+    if (p.head_dim > C::kDim - 64) return;
+    for (int i = threadIdx.x; i < C::kOffsetScoreGrad / 16; i += C::kThreads) {
+      reinterpret_cast<uint4*>(memory)[i] = make_uint4(0, 0, 0, 0);
     }
+    ptx::fence_proxy_async_shared();
   }
 }
 

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use super::driver::Launch;
 use super::params::{BackwardParams, BackwardSchedule, Mask};
-use super::tensor_map::{Shape, TensorMap};
+use super::tensor_map::{self, Shape, TensorMap};
 use super::{Plan, sm90};
 use crate::error::Result;
 use crate::plan::{Backward, Extent, Scheduler, Tensor};
@@ -162,6 +162,7 @@ impl Plan {
             scale_log2: problem.scale * std::f32::consts::LOG2_E,
             group: problem.group(),
             head_dim: problem.head_dim,
+            panel_boxes: tensor_map::panel_boxes(problem.head_dim),
             broadcast_q: problem.broadcast_q.into(),
             lse_begin_scale: if problem.broadcast_q { problem.heads_q } else { 1 },
             ragged_end: super::ragged_end(problem) as i32,

@@ -119,11 +119,10 @@ impl Plan {
             o: args.o.data,
             lse: args.lse,
         };
-        let [q, k, v, o] = maps.each_ref().map(|map| (&raw const *map).cast());
         // SAFETY: the parameters match the kernel's; the caller answers for the stream.
         unsafe {
             let launch = Launch { grid: self.deal.workers + self.deal.parts, cluster: 1, dependent: true };
-            self.forward.kernel.launch(launch, stream, [q, k, v, o, (&raw const params).cast()])
+            self.forward.kernel.launch(launch, stream, [(&raw const maps).cast(), (&raw const params).cast()])
         }
     }
 

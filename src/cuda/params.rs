@@ -168,6 +168,7 @@ pub(super) struct BackwardParams {
     pub scale_log2: f32,
     pub group: i32,
     pub head_dim: i32,
+    pub panel_boxes: i32,
     pub broadcast_q: i32,
     pub lse_begin_scale: i32,
     pub ragged_end: i32,

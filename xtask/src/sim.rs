@@ -47,8 +47,8 @@ const SWITCHES: [&str; 8] = [
     "sm100_forward_peel=0",
     "sm100_forward_slices=1",
     "sm100_forward_split_keys=0",
-    "sm100_forward_static=0",
-    "sm100_forward_static=100",
+    "sm100_forward_static_percent=0",
+    "sm100_forward_static_percent=100",
 ];
 
 /// What the names of a device's own kernels begin with.

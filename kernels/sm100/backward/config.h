@@ -6,35 +6,27 @@
 
 #include <cstdint>
 
+#include "attention/cta.cuh"
 #include "attention/tiles.cuh"
-#include "ptx/mbarrier.cuh"
 
 namespace jfa::sm100 {
 
-// What can be left out by build options, to count what it brings.
-#ifndef JFA_SM100_BACKWARD_PEEL
-#define JFA_SM100_BACKWARD_PEEL 1
-#endif
-#ifndef JFA_SM100_BACKWARD_EARLY_SLICES
-#define JFA_SM100_BACKWARD_EARLY_SLICES 2
-#endif
-#ifndef JFA_SM100_BACKWARD_SUM_STAGES
-#define JFA_SM100_BACKWARD_SUM_STAGES 2
-#endif
-#ifndef JFA_SM100_BACKWARD_STORE_IN_FLIGHT
-#define JFA_SM100_BACKWARD_STORE_IN_FLIGHT 1
+// Optimisations that can be left out to count what each does; JFA_SWITCHES of build.rs sets the macro.
+#ifndef JFA_SM100_BACKWARD_SWITCHES
+#define JFA_SM100_BACKWARD_SWITCHES
 #endif
 struct BackwardSwitches {
-  bool peel = JFA_SM100_BACKWARD_PEEL;                        // only blocks that are cut compare positions
-  int early_slices = JFA_SM100_BACKWARD_EARLY_SLICES;         // of dQ, which leave Tensor Memory before they are staged
-  int sum_stages = JFA_SM100_BACKWARD_SUM_STAGES;             // buffers of dQ's slices
-  bool store_in_flight = JFA_SM100_BACKWARD_STORE_IN_FLIGHT;  // the sum before may be under way meanwhile
+  bool peel = true;             // only blocks that are cut compare positions
+  int early_slices = 2;         // of dQ, which leave Tensor Memory before they are staged
+  int sum_stages = 2;           // buffers of dQ's slices
+  bool store_in_flight = true;  // the sum before may be under way meanwhile
 };
 
 // T: element type. kDim: head dimension in shared memory, 64, 128 or 256. kCtas: 1, or 2 for pairs of CTAs with
 // adjacent blocks of keys, which share every product: each has half of the keys, of dS for all keys half of the
 // queries.
-template <typename T_, int kDim_, int kCtas_, BackwardSwitches kSwitches_ = BackwardSwitches{}>
+template <typename T_, int kDim_, int kCtas_,
+          BackwardSwitches kSwitches_ = BackwardSwitches{JFA_SM100_BACKWARD_SWITCHES}>
 struct BackwardConfig {
   using T = T_;
   static constexpr int kDim = kDim_;
@@ -102,72 +94,36 @@ struct BackwardConfig {
   // Warpgroups that store dK and dV, each a panel at a time, through the rows of dS that its warps write.
   static constexpr int kStorers = kBlockM / 64;
 
-  // Barriers and their arrivals.
-  enum Barrier : int {
-    kTileFull,
-    kTileEmpty = kTileFull + kTiles,
-    kQFull = kTileEmpty + kTiles,
-    kQEmpty = kQFull + kStages,
-    kStatsFull = kQEmpty + kStages,
-    kStatsEmpty = kStatsFull + 2,
-    kKFull = kStatsEmpty + 2,
-    kVFull,
-    kKeysEmpty,
-    kGradOFull,
-    kGradOEmpty,
-    kScoresFull,
-    kProbFull,
-    kGradPFull,
-    kScoreGradFull,
-    kScoreGradEmpty,
-    kSumFull,
-    kSumEmpty,
-    kGradientsFull,
-    kGradientsEmpty,
-    kTurn,
-    kSumsMade,
-    kEnded,
-    kLaunchFull,
-    // Of a pair.
-    kLaunchEmpty,
-    kScoresRead,
-    kOperandFull,
-    kQColumnsFull,
-    kQColumnsEmpty,
-    kPeerFull,
-    kSent,
-    kBarriers
-  };
+  // Barriers in the order of their arrivals.
+  static constexpr int kTileFull = 0, kQFull = kTileFull + kTiles, kQEmpty = kQFull + kStages,
+                       kStatsFull = kQEmpty + kStages;
+  static constexpr int kKFull = kStatsFull + 2, kVFull = kKFull + 1, kKeysEmpty = kVFull + 1;
+  static constexpr int kGradOFull = kKeysEmpty + 1, kGradOEmpty = kGradOFull + 1, kScoresFull = kGradOEmpty + 1;
+  static constexpr int kGradPFull = kScoresFull + 1, kScoreGradEmpty = kGradPFull + 1, kSumFull = kScoreGradEmpty + 1;
+  static constexpr int kGradientsFull = kSumFull + 1, kTurn = kGradientsFull + 1, kLaunchFull = kTurn + 1;
+  static constexpr int kLaunchEmpty = kLaunchFull + 1, kQColumnsFull = kLaunchEmpty + 1;
+  static constexpr int kQColumnsEmpty = kQColumnsFull + 1, kPeerFull = kQColumnsEmpty + 1, kSent = kPeerFull + 1;
+  static constexpr int kSumsMade = kSent + 1, kEnded = kSumsMade + 1, kSumEmpty = kEnded + 1;
+  static constexpr int kStatsEmpty = kSumEmpty + 1, kProbFull = kStatsEmpty + 2, kGradientsEmpty = kProbFull + 1;
+  static constexpr int kScoresRead = kGradientsEmpty + 1, kOperandFull = kScoresRead + 1;
+  static constexpr int kScoreGradFull = kOperandFull + 1, kTileEmpty = kScoreGradFull + 1;
+  static constexpr int kBarriers = kTileEmpty + kTiles;
   static constexpr int kSharedBytes = kOffsetBarriers + 8 * kBarriers;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a Blackwell CTA");
 
   // `others`: the thread that issues products, the relay, the keeper of the order, as far as the CTA has them.
-  __device__ static constexpr int arrivals(int barrier, int others) {
-    if (barrier >= kTileEmpty && barrier < kQFull) return 1 + 8 + 4 + others;
-    if (barrier >= kStatsEmpty && barrier < kKFull) return 8;
-    switch (barrier) {
-      case kProbFull:
-      case kGradientsEmpty:
-      case kScoresRead:
-      case kOperandFull:
-        return 8 * kCtas;
-      case kScoreGradFull:
-        return kPair ? 2 * (4 + 1) : 8;
-      case kSumEmpty:
-        return 4 * kCtas;
-      case kSumsMade:
-      case kEnded:
-        return 4;
-      default:
-        return 1;
-    }
+  static __device__ constexpr int arrivals(int barrier, int others) {
+    if (barrier < kSumsMade) return 1;
+    if (barrier < kStatsEmpty) return barrier < kSumEmpty ? 4 : 4 * kCtas;
+    if (barrier < kScoreGradFull) return barrier < kProbFull ? 8 : 8 * kCtas;
+    return barrier == kScoreGradFull ? (kPair ? 2 * (4 + 1) : 8) : 1 + 8 + 4 + others;
   }
 };
 
 // Shared-memory addresses of a CTA.
 template <typename C>
-struct BackwardShared {
-  uint32_t base;
+struct BackwardShared : CtaShared<C, BackwardTile> {
+  using CtaShared<C, BackwardTile>::base;
   uint32_t rank;  // in the pair
 
   __device__ uint32_t k() const { return base; }
@@ -187,19 +143,10 @@ struct BackwardShared {
     return base + C::kOffsetSlices + (warp * C::kSwitches.sum_stages + stage) * C::kBytesSlice;
   }
   __device__ uint32_t stats(int i) const { return base + C::kOffsetStats + i * C::kBytesStats; }
-  __device__ BackwardTile& tile(int i) const {
-    return *static_cast<BackwardTile*>(
-        __cvta_shared_to_generic(base + C::kOffsetTiles + i * static_cast<int>(sizeof(BackwardTile))));
-  }
   __device__ uint32_t response() const { return base + C::kOffsetResponse; }
   __device__ uint32_t tensor() const { return base + C::kOffsetTensor; }  // holds the address in Tensor Memory
   // Places of the launch that the CTA had, and a word of finish_sums().
   __device__ uint32_t* places() const { return static_cast<uint32_t*>(__cvta_shared_to_generic(tensor() + 4)); }
-  __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }
-  __device__ uint32_t tile_full(int i) const { return barrier(C::kTileFull + i); }
-  __device__ uint32_t tile_empty(int i) const { return barrier(C::kTileEmpty + i); }
-  __device__ uint32_t turn() const { return barrier(C::kTurn); }
-  __device__ uint32_t sums_made() const { return barrier(C::kSumsMade); }
 };
 
 }  // namespace jfa::sm100

@@ -18,9 +18,9 @@ __device__ void relay(const BackwardParams& p, BackwardShared<C> shared) {
     const BackwardTile& t = tiles.wait();
     if (t.keys == 0) return;
     const int steps = steps_of<C>(t) * p.group;
-    tiles.release(true);
+    tiles.release();
     for (int i = 0; i < steps; ++i, step.advance()) {
-      ptx::mbarrier_arrive_expect_tx(shared.barrier(C::kPeerFull), C::kPanelKv);
+      shared.expect(C::kPeerFull, C::kPanelKv);
       ptx::mbarrier_wait_cluster(shared.barrier(C::kPeerFull), step.phase);
       arrive_at_leader<C>(true, shared.barrier(C::kScoreGradFull));
       ptx::mbarrier_arrive_cluster_if(true, ptx::map_shared(shared.barrier(C::kSent), shared.rank ^ 1));
@@ -38,25 +38,13 @@ JFA_INLINE void sync_ctas() {
 }
 
 template <typename C>
-__device__ __forceinline__ void backward(const BackwardMaps& maps, const BackwardParams& p) {
+JFA_INLINE void backward(const BackwardMaps& maps, const BackwardParams& p) {
   extern __shared__ __align__(1024) uint8_t memory[];
   const BackwardShared<C> shared{static_cast<uint32_t>(__cvta_generic_to_shared(memory)),
                                  C::kPair ? ptx::cluster_rank() : 0};
   const int warp = ptx::uniform(threadIdx.x / 32), warpgroup = ptx::uniform(threadIdx.x / 128);
-  if (threadIdx.x == 0) {
-    for (const CUtensorMap* map : {&maps.q, &maps.k, &maps.v, &maps.grad_o, &maps.grad_k, &maps.grad_v}) {
-      ptx::prefetch_tensor_map(*map);
-    }
-    const int others = (shared.rank == 0) + (C::kPair || p.turns != nullptr);
-    for (int i = 0; i < C::kBarriers; ++i) ptx::mbarrier_init(shared.barrier(i), C::arrivals(i, others));
-    ptx::fence_mbarrier_init();
-  }
-  if (C::kDim > 128 && p.head_dim <= C::kDim - 64) {  // columns that no copy fills
-    for (int i = threadIdx.x; i < C::kOffsetScoreGrad / 16; i += C::kThreads) {
-      reinterpret_cast<uint4*>(memory)[i] = make_uint4(0, 0, 0, 0);
-    }
-    ptx::fence_proxy_async_shared();
-  }
+  if (threadIdx.x == 0) initialise<C>(maps, shared, (shared.rank == 0) + (C::kPair || p.turns != nullptr));
+  zero_unfilled<C>(p, memory);
   if (warp == 0) {
     ptx::tmem_alloc<C::kCtas>(shared.tensor(), 512);
     ptx::tmem_relinquish<C::kCtas>();
@@ -66,18 +54,18 @@ __device__ __forceinline__ void backward(const BackwardMaps& maps, const Backwar
   ptx::griddepcontrol_wait();
   if (warpgroup == 0) {
     ptx::setmaxnreg_dec<C::kReductionRegisters>();
-    Reduction<C>(p, shared, tensor).run();
+    Reduction<C>{p, shared, tensor}.run();
   } else if (warpgroup < 3) {
     ptx::setmaxnreg_inc<C::kComputeRegisters>();
-    Compute<C>(p, maps, shared, tensor).run();
-    ptx::mbarrier_wait(shared.barrier(C::kEnded), 0);
+    Compute<C>{p, maps, shared, tensor}.run();
+    shared.wait(C::kEnded, 0);
     finish_sums<typename C::T, C::kDim>(p, *shared.places(), shared.places() + 1, threadIdx.x - 128);
   } else {
     ptx::setmaxnreg_dec<C::kOtherRegisters>();
     if (warp == 12) {
-      if (shared.rank == 0) Multiplier<C>(p, shared, tensor).run();
+      if (shared.rank == 0) Multiplier<C>{p, shared, tensor}.run();
     } else if (warp == 13) {
-      if (ptx::elect()) Loader<C>(p, maps, shared).run();
+      if (ptx::elect()) Loader<C>{p, maps, shared}.run();
     } else if (warp == 14) {
       list_tiles<C>(p, shared);
     } else if (ptx::elect()) {
@@ -95,9 +83,6 @@ __device__ __forceinline__ void backward(const BackwardMaps& maps, const Backwar
 
 }  // namespace jfa::sm100
 
-// Instantiates one kernel with a C name.
-#define JFA_SM100_BACKWARD(name, type, dim, ctas)                                                                \
-  extern "C" __global__ void __launch_bounds__(jfa::sm100::BackwardConfig<type, dim, ctas>::kThreads, 1)         \
-      name(const __grid_constant__ jfa::BackwardMaps maps, const __grid_constant__ jfa::BackwardParams params) { \
-    jfa::sm100::backward<jfa::sm100::BackwardConfig<type, dim, ctas>>(maps, params);                             \
-  }
+#define JFA_SM100_BACKWARD(name, dim, ctas)                               \
+  JFA_KERNEL(jfa_sm100_backward, name, jfa::sm100::backward, Backward, 1, \
+             jfa::sm100::BackwardConfig<jfa::JFA_DTYPE, dim, ctas>)

@@ -8,35 +8,37 @@
 namespace jfa::sm100 {
 
 template <typename C>
-class Multiplier {
+struct Multiplier {
   using T = typename C::T;
   static constexpr int kKeys = C::kCtas * C::kBlockN;  // of the CTAs together
   static constexpr uint32_t kScores = ptx::mma_descriptor<T>(kKeys, C::kBlockM);
   static constexpr uint32_t kGradients = ptx::mma_descriptor<T>(kKeys, C::kColumns, false, true);
   static constexpr uint32_t kSums = ptx::mma_descriptor<T>(C::kBlockM, C::kColumns, true, true);
 
- public:
-  __device__ Multiplier(const BackwardParams& p, BackwardShared<C> shared, uint32_t tensor)
-      : group_(p.group), shared_(shared), tensor_(tensor) {}
+  const BackwardParams& p;
+  const BackwardShared<C> shared;
+  const uint32_t tensor;
+  int pass = 0;
+  uint32_t steps = 0, sums = 0;
+  Ring<C::kStages> stage, grad_k_stage;
 
   __device__ void run() {
-    BackwardTiles<C> tiles{shared_};
+    BackwardTiles<C> tiles{shared};
     uint32_t passes = 0;
     for (uint32_t phase = 0;; phase ^= 1) {
       const BackwardTile& t = tiles.wait();
       if (ptx::uniform(t.keys) == 0) break;
-      const int steps = ptx::uniform(steps_of<C>(t)) * group_;
-      __syncwarp();
-      tiles.release(threadIdx.x % 32 == 0);
+      const int count = ptx::uniform(steps_of<C>(t)) * p.group;
+      tiles.release_by_warp();
       wait(C::kKFull, phase);
 #pragma unroll 1
-      for (pass_ = 0; pass_ < C::kPasses; ++pass_) {
+      for (pass = 0; pass < C::kPasses; ++pass) {
 #pragma unroll 1
-        for (int step = 0; step < steps; ++step) {
+        for (int step = 0; step < count; ++step) {
           const bool first = step == 0;
           if (C::kStages == 1 && !C::kPair && !first) multiply_sum_and_grad_k(step == 1);
           multiply_scores();
-          if (first && pass_ == 0) wait(C::kVFull, phase);
+          if (first && pass == 0) wait(C::kVFull, phase);
           if constexpr (C::kPair) {
             if (!first) multiply_grad_k(step == 1);
             multiply_grad_p();
@@ -47,13 +49,13 @@ class Multiplier {
           }
           if (first) wait(C::kGradientsEmpty, passes & 1 ^ 1);
           multiply_grad_v(first);
-          ++steps_;
+          ++steps;
         }
         if constexpr (C::kPair) {
-          multiply_grad_k(steps == 1);
+          multiply_grad_k(count == 1);
           multiply_sum();
         } else {
-          multiply_sum_and_grad_k(steps == 1);
+          multiply_sum_and_grad_k(count == 1);
         }
         commit(C::kGradientsFull);
         ++passes;
@@ -62,12 +64,11 @@ class Multiplier {
     }
   }
 
- private:
   __device__ void wait(int barrier, uint32_t parity) const {
     if constexpr (C::kPair) {
-      ptx::mbarrier_wait_cluster(shared_.barrier(barrier), parity);
+      ptx::mbarrier_wait_cluster(shared.barrier(barrier), parity);
     } else {
-      ptx::mbarrier_wait(shared_.barrier(barrier), parity);
+      shared.wait(barrier, parity);
     }
     ptx::tcgen05_fence_after();
   }
@@ -76,9 +77,9 @@ class Multiplier {
   __device__ void commit(int barrier) const {
     if (!ptx::elect()) return;
     if constexpr (C::kPair) {
-      ptx::mma_commit_multicast<2>(shared_.barrier(barrier), 3);
+      ptx::mma_commit_multicast<2>(shared.barrier(barrier), 3);
     } else {
-      ptx::mma_commit<1>(shared_.barrier(barrier));
+      ptx::mma_commit<1>(shared.barrier(barrier));
     }
   }
 
@@ -93,7 +94,7 @@ class Multiplier {
   }
   // 16-bit operands in Tensor Memory: half of K lies `pitch` columns behind the other.
   __device__ auto in_tensor(uint32_t column, int pitch) const {
-    const uint32_t address = tensor_ + column;
+    const uint32_t address = tensor + column;
     return [=](int step) { return address + step / (C::kHalf / 16) * pitch + step % (C::kHalf / 16) * 8; };
   }
 
@@ -105,38 +106,38 @@ class Multiplier {
     for (int step = 0; step < kSteps; ++step) {
       const int adds = step > 0 || accumulate;
       if constexpr (sizeof(a(0)) == 4) {
-        ptx::mma_ts<C::kCtas>(tensor_ + column, a(step), b(step), descriptor, adds);
+        ptx::mma_ts<C::kCtas>(tensor + column, a(step), b(step), descriptor, adds);
       } else {
-        ptx::mma_ss<C::kCtas>(tensor_ + column, a(step), b(step), descriptor, adds);
+        ptx::mma_ss<C::kCtas>(tensor + column, a(step), b(step), descriptor, adds);
       }
     }
   }
 
   // Waits until dQ of the last step was read.
-  __device__ void wait_sum_read() const { wait(C::kSumEmpty, sums_ & 1 ^ 1); }
+  __device__ void wait_sum_read() const { wait(C::kSumEmpty, sums & 1 ^ 1); }
 
   __device__ void multiply_scores() {
-    wait(C::kQFull + stage_.index, stage_.phase);
+    wait(C::kQFull + stage.index, stage.phase);
     if (C::kPair) wait_sum_read();
-    multiply<C::kDim / 16>(C::kTensorS, kScores, along_rows(shared_.k(), C::kPanelKv),
-                           along_rows(shared_.q(stage_.index), C::kPanelRowsQ), false);
+    multiply<C::kDim / 16>(C::kTensorS, kScores, along_rows(shared.k(), C::kPanelKv),
+                           along_rows(shared.q(stage.index), C::kPanelRowsQ), false);
     commit(C::kScoresFull);
     if (C::kPair) commit(C::kQEmpty);
-    stage_.advance();
+    stage.advance();
   }
 
   __device__ void multiply_grad_p() const {
-    wait(C::kGradOFull, steps_ & 1);
+    wait(C::kGradOFull, steps & 1);
     if (C::kSumAliases && !C::kPair) wait_sum_read();
-    multiply<C::kDim / 16>(C::kTensorGradP, kScores, along_rows(shared_.v(), C::kPanelKv),
-                           along_rows(shared_.grad_o(), C::kPanelRowsQ), false);
+    multiply<C::kDim / 16>(C::kTensorGradP, kScores, along_rows(shared.v(), C::kPanelKv),
+                           along_rows(shared.grad_o(), C::kPanelRowsQ), false);
     commit(C::kGradPFull);
   }
 
   __device__ void multiply_grad_v(bool first) const {
-    wait(C::kProbFull, steps_ & 1);
+    wait(C::kProbFull, steps & 1);
     multiply<C::kBlockM / 16>(C::kTensorGradV, kGradients, in_tensor(C::kTensorS, C::kProbPitch),
-                              by_rows(shared_.grad_o_columns() + pass_ * 2 * C::kPanelQ, C::kPanelQ), !first);
+                              by_rows(shared.grad_o_columns() + pass * 2 * C::kPanelQ, C::kPanelQ), !first);
     commit(C::kGradOEmpty);
   }
 
@@ -148,42 +149,35 @@ class Multiplier {
   }
 
   __device__ void multiply_sum() {
-    wait(C::kScoreGradFull, sums_ & 1);
+    wait(C::kScoreGradFull, sums & 1);
     if (C::kPair) wait(C::kScoresRead, scores_read_parity());
     if (!C::kSumAliases || C::kPair) wait_sum_read();
-    const uint32_t keys = C::kPair ? shared_.pair_k() : shared_.k() + pass_ * 2 * C::kPanelKv;
-    multiply<kKeys / 16>(C::kTensorSum, kSums, by_rows(shared_.score_grad(), C::kPanelKv), by_rows(keys, C::kPanelKv),
+    const uint32_t keys = C::kPair ? shared.pair_k() : shared.k() + pass * 2 * C::kPanelKv;
+    multiply<kKeys / 16>(C::kTensorSum, kSums, by_rows(shared.score_grad(), C::kPanelKv), by_rows(keys, C::kPanelKv),
                          false);
     commit(C::kSumFull);
     if (C::kPair) commit(C::kScoreGradEmpty);
-    ++sums_;
+    ++sums;
   }
 
   __device__ void multiply_grad_k(bool first) {
-    const uint32_t q = shared_.q_columns(grad_k_stage_.index) + pass_ * 2 * C::kPanelQ;
+    const uint32_t q = shared.q_columns(grad_k_stage.index) + pass * 2 * C::kPanelQ;
     if constexpr (C::kPair) {
-      wait(C::kOperandFull, grad_k_stage_.phase);
-      wait(C::kQColumnsFull, grad_k_stage_.phase);
+      wait(C::kOperandFull, grad_k_stage.phase);
+      wait(C::kQColumnsFull, grad_k_stage.phase);
       multiply<C::kBlockM / 16>(C::kTensorGradK, kGradients, in_tensor(C::kTensorGradP, C::kHalf),
                                 by_rows(q, C::kPanelQ), !first);
       commit(C::kQColumnsEmpty);
     } else {
-      multiply<C::kBlockM / 16>(C::kTensorGradK, kGradients, along_rows(shared_.score_grad(), C::kPanelKv),
+      multiply<C::kBlockM / 16>(C::kTensorGradK, kGradients, along_rows(shared.score_grad(), C::kPanelKv),
                                 by_rows(q, C::kPanelQ), !first);
-      commit(C::kQEmpty + grad_k_stage_.index);
+      commit(C::kQEmpty + grad_k_stage.index);
     }
-    grad_k_stage_.advance();
+    grad_k_stage.advance();
   }
 
   // Scores are a step ahead of sums, but at the end.
-  __device__ uint32_t scores_read_parity() const { return (stage_.phase ^ 1) & 1; }
-
-  const int group_;
-  const BackwardShared<C> shared_;
-  const uint32_t tensor_;
-  int pass_ = 0;
-  uint32_t steps_ = 0, sums_ = 0;
-  Ring<C::kStages> stage_, grad_k_stage_;
+  __device__ uint32_t scores_read_parity() const { return (stage.phase ^ 1) & 1; }
 };
 
 }  // namespace jfa::sm100

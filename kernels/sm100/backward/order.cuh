@@ -35,21 +35,21 @@ __device__ void keep_order(const BackwardParams& p, BackwardShared<C> shared) {
         for (int block = 0; block < t.blocks; block += kBlocks) {
           if (!come) {
             while (!has_come(block)) ptx::nanosleep();
-            ptx::mbarrier_arrive(shared.turn());
+            shared.arrive(C::kTurn);
           }
           come = false;
-          while (!come && block + kBlocks < t.blocks && !ptx::mbarrier_test(shared.sums_made(), phase)) {
+          while (!come && block + kBlocks < t.blocks && !ptx::mbarrier_test(shared.barrier(C::kSumsMade), phase)) {
             come = has_come(block + kBlocks);
           }
-          ptx::mbarrier_wait(shared.sums_made(), phase);
+          shared.wait(C::kSumsMade, phase);
           phase ^= 1;
-          if (come) ptx::mbarrier_arrive(shared.turn());
+          if (come) shared.arrive(C::kTurn);
           if (pass < C::kPasses - 1) continue;
           for (int i = block; i < min(block + kBlocks, t.blocks); ++i) ptx::add_release(counters + i);
         }
       }
     }
-    tiles.release(true);
+    tiles.release();
   }
 }
 

@@ -78,10 +78,10 @@ __device__ void list_tiles(const BackwardParams& p, BackwardShared<C> shared) {
       ++places;
     }
     if (s.lanes == 0) walk.seek(place, C::kCtas);
-    ptx::mbarrier_wait(shared.tile_empty(ring.index), ring.phase ^ 1);
+    shared.wait(C::kTileEmpty + ring.index, ring.phase ^ 1);
     const bool more = ptx::uniform(first_lane ? write_tile<C>(p, walk, shared.rank, shared.tile(ring.index)) : false);
     if (more) {
-      if (first_lane) ptx::mbarrier_arrive(shared.tile_full(ring.index));
+      if (first_lane) shared.arrive(C::kTileFull + ring.index);
       ring.advance();
     }
     if (!s.launch_control) {
@@ -89,7 +89,7 @@ __device__ void list_tiles(const BackwardParams& p, BackwardShared<C> shared) {
       place = p.places != nullptr ? take() : place + clusters;
       continue;
     }
-    ptx::mbarrier_wait(shared.tile_empty(ring.index), ring.phase ^ 1);
+    shared.wait(C::kTileEmpty + ring.index, ring.phase ^ 1);
     if (first_lane) {
       const uint32_t full = shared.barrier(C::kLaunchFull);
       ptx::mbarrier_arrive_expect_tx(full, ptx::kClcResponseBytes);
@@ -99,7 +99,7 @@ __device__ void list_tiles(const BackwardParams& p, BackwardShared<C> shared) {
       }
     }
     __syncwarp();
-    ptx::mbarrier_wait(shared.barrier(C::kLaunchFull), phase);
+    shared.wait(C::kLaunchFull, phase);
     phase ^= 1;
     const uint32_t taken = ptx::clc_query(shared.response());
     ptx::fence_proxy_async_shared();
@@ -111,48 +111,50 @@ __device__ void list_tiles(const BackwardParams& p, BackwardShared<C> shared) {
   if (first_lane) {
     *shared.places() = places;
     shared.tile(ring.index).keys = 0;
-    ptx::mbarrier_arrive(shared.tile_full(ring.index));
+    shared.arrive(C::kTileFull + ring.index);
   }
 }
 
 // Loads of one CTA; of a pair, both tell the leader.
 template <typename C>
-class Loader {
- public:
-  __device__ Loader(const BackwardParams& p, const BackwardMaps& maps, BackwardShared<C> shared)
-      : p_(p), maps_(maps), shared_(shared) {}
+struct Loader {
+  const BackwardParams& p;
+  const BackwardMaps& maps;
+  const BackwardShared<C> shared;
+  const int panels = (p.head_dim + 63) / 64;  // that are loaded; the others hold zeros
+  Ring<C::kStages> stage;
+  uint32_t steps = 0;
 
   __device__ void run() {
-    BackwardTiles<C> tiles{shared_};
+    BackwardTiles<C> tiles{shared};
     for (uint32_t phase = 1;; phase ^= 1) {
       const BackwardTile& t = tiles.wait();
-      ptx::mbarrier_wait(shared_.barrier(C::kKeysEmpty), phase);  // at the end, too: nobody leaves before
+      shared.wait(C::kKeysEmpty, phase);  // at the end, too: nobody leaves before
       if (t.keys == 0) break;
       load_keys(t);
 #pragma unroll 1
-      for (int step = 0, head = 0, block = 0; step < C::kPasses * p_.group * steps_of<C>(t); ++step) {
-        load_step(t, t.head * p_.group + head, t.first_block + block, t.blocks - block, step == 0);
+      for (int step = 0, head = 0, block = 0; step < C::kPasses * p.group * steps_of<C>(t); ++step) {
+        load_step(t, t.head * p.group + head, t.first_block + block, t.blocks - block, step == 0);
         if ((block += C::kBlocks) >= t.blocks) {
           block = 0;
-          if (++head == p_.group) head = 0;
+          if (++head == p.group) head = 0;
         }
       }
-      tiles.release(true);
+      tiles.release();
     }
   }
 
- private:
   // Announces what each CTA loads, and names the barrier that it tells.
   __device__ uint32_t expect(int barrier, int bytes) const {
-    const uint32_t address = shared_.barrier(barrier);
-    if (shared_.rank == 0) ptx::mbarrier_arrive_expect_tx(address, C::kCtas * bytes);
+    const uint32_t address = shared.barrier(barrier);
+    if (shared.rank == 0) ptx::mbarrier_arrive_expect_tx(address, C::kCtas * bytes);
     return C::kPair ? ptx::map_shared(address, 0) : address;
   }
 
   // 64 columns.
   __device__ void load_panel(uint32_t dst, const CUtensorMap& map, uint32_t barrier, int panel, int row, int head,
                              int end) const {
-    const bool whole = p_.head_dim % 64 == 0;
+    const bool whole = p.head_dim % 64 == 0;
     ptx::tma_load<C::kCtas>(dst, map, barrier, whole ? 0 : panel * 64, row, whole ? panel : 0, head, end);
   }
 
@@ -163,15 +165,15 @@ class Loader {
         load_panel(dst + panel * panel_bytes, map, barrier, panel, row, head, end);
       }
     } else {
-      load_rows(dst, panel_bytes, map, barrier, p_.head_dim, row, head, end);
+      load_rows(dst, panel_bytes, map, barrier, p.panel_boxes, row, head, end);
     }
   }
 
   __device__ void load_keys(const BackwardTile& t) const {
-    const uint32_t full = expect(C::kKFull, panels_ * C::kPanelKv + (C::kPair ? C::kBytesKv : 0));
-    load_block(shared_.k(), C::kPanelKv, maps_.k, full, t.kv_row, t.head, t.kv_end);
+    const uint32_t full = expect(C::kKFull, panels * C::kPanelKv + (C::kPair ? C::kBytesKv : 0));
+    load_block(shared.k(), C::kPanelKv, maps.k, full, t.kv_row, t.head, t.kv_end);
     for (int i = 0; i < C::kCtas && C::kPair; ++i) {
-      load_panel(shared_.pair_k() + i * C::kPanelKv, maps_.k, full, shared_.rank, t.pair_rows[i], t.head, t.kv_end);
+      load_panel(shared.pair_k() + i * C::kPanelKv, maps.k, full, shared.rank, t.pair_rows[i], t.head, t.kv_end);
     }
   }
 
@@ -179,49 +181,41 @@ class Loader {
   __device__ void load_step(const BackwardTile& t, int head, int block, int blocks, bool first) {
     const int row = t.q_row + block * kStatRows;
     // Blocks that do not exist are masked, whatever they hold.
-    const int own = min(static_cast<int>(shared_.rank), blocks - 1) * kStatRows;
-    ptx::mbarrier_wait(shared_.barrier(C::kQEmpty + stage_.index), stage_.phase ^ 1);
-    uint32_t full = expect(C::kQFull + stage_.index, panels_ * C::kPanelRowsQ);
-    load_block(shared_.q(stage_.index), C::kPanelRowsQ, maps_.q, full, row + own, head, t.q_end);
-    const int64_t stats = static_cast<int64_t>(head) * p_.stat_blocks + t.stat_block + block;
-    const uint32_t buffer = steps_ & 1, stats_full = shared_.barrier(C::kStatsFull + buffer);
-    ptx::mbarrier_wait(shared_.barrier(C::kStatsEmpty + buffer), steps_ >> 1 & 1 ^ 1);
+    const int own = min(static_cast<int>(shared.rank), blocks - 1) * kStatRows;
+    shared.wait(C::kQEmpty + stage.index, stage.phase ^ 1);
+    uint32_t full = expect(C::kQFull + stage.index, panels * C::kPanelRowsQ);
+    load_block(shared.q(stage.index), C::kPanelRowsQ, maps.q, full, row + own, head, t.q_end);
+    const int64_t stats = static_cast<int64_t>(head) * p.stat_blocks + t.stat_block + block;
+    const uint32_t buffer = steps & 1, stats_full = shared.barrier(C::kStatsFull + buffer);
+    shared.wait(C::kStatsEmpty + buffer, steps >> 1 & 1 ^ 1);
     ptx::mbarrier_arrive_expect_tx(stats_full, C::kBytesStats);
     for (int i = 0; i < C::kBlocks; ++i) {
-      ptx::bulk_load(shared_.stats(buffer) + i * (2 * kStatRows * 4),
-                     p_.stats + (stats + min(i, blocks - 1)) * 2 * kStatRows, 2 * kStatRows * 4, stats_full);
+      ptx::bulk_load(shared.stats(buffer) + i * (2 * kStatRows * 4),
+                     p.stats + (stats + min(i, blocks - 1)) * 2 * kStatRows, 2 * kStatRows * 4, stats_full);
     }
     if (first) {
-      full = expect(C::kVFull, panels_ * C::kPanelKv);
-      load_block(shared_.v(), C::kPanelKv, maps_.v, full, t.kv_row, t.head, t.kv_end);
+      full = expect(C::kVFull, panels * C::kPanelKv);
+      load_block(shared.v(), C::kPanelKv, maps.v, full, t.kv_row, t.head, t.kv_end);
     }
-    ptx::mbarrier_wait(shared_.barrier(C::kGradOEmpty), steps_ & 1 ^ 1);
-    full = expect(C::kGradOFull, panels_ * C::kPanelRowsQ + (C::kPair ? C::kPanelQ : 0));
-    load_block(shared_.grad_o(), C::kPanelRowsQ, maps_.grad_o, full, row + own, head, t.o_end);
+    shared.wait(C::kGradOEmpty, steps & 1 ^ 1);
+    full = expect(C::kGradOFull, panels * C::kPanelRowsQ + (C::kPair ? C::kPanelQ : 0));
+    load_block(shared.grad_o(), C::kPanelRowsQ, maps.grad_o, full, row + own, head, t.o_end);
     if constexpr (C::kPair) {
       const int second = min(1, blocks - 1) * kStatRows;
-      load_columns(shared_.grad_o_columns(), maps_.grad_o, full, row, row + second, head, t.o_end);
-      ptx::mbarrier_wait(shared_.barrier(C::kQColumnsEmpty), steps_ & 1 ^ 1);
-      load_columns(shared_.q_columns(0), maps_.q, expect(C::kQColumnsFull, C::kPanelQ), row, row + second, head,
-                   t.q_end);
+      load_columns(shared.grad_o_columns(), maps.grad_o, full, row, row + second, head, t.o_end);
+      shared.wait(C::kQColumnsEmpty, steps & 1 ^ 1);
+      load_columns(shared.q_columns(0), maps.q, expect(C::kQColumnsFull, C::kPanelQ), row, row + second, head, t.q_end);
     }
-    stage_.advance();
-    ++steps_;
+    stage.advance();
+    ++steps;
   }
 
   // Two blocks of queries, this CTA's columns.
   __device__ void load_columns(uint32_t dst, const CUtensorMap& map, uint32_t full, int row, int second, int head,
                                int end) const {
-    load_panel(dst, map, full, shared_.rank, row, head, end);
-    load_panel(dst + C::kPanelRowsQ, map, full, shared_.rank, second, head, end);
+    load_panel(dst, map, full, shared.rank, row, head, end);
+    load_panel(dst + C::kPanelRowsQ, map, full, shared.rank, second, head, end);
   }
-
-  const BackwardParams& p_;
-  const BackwardMaps& maps_;
-  const BackwardShared<C> shared_;
-  const int panels_ = (p_.head_dim + 63) / 64;  // that are loaded; the others hold zeros
-  Ring<C::kStages> stage_;
-  uint32_t steps_ = 0;
 };
 
 }  // namespace jfa::sm100

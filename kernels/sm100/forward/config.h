@@ -6,51 +6,32 @@
 
 #include <cstdint>
 
+#include "attention/cta.cuh"
 #include "attention/tiles.cuh"
 
 namespace jfa::sm100 {
 
-// Optimisations that can be left out to count what each does; JFA_SWITCHES of build.rs sets the macros.
-#ifndef JFA_SM100_FORWARD_EXP2_FMA
-#define JFA_SM100_FORWARD_EXP2_FMA 4
+// Optimisations that can be left out to count what each does; JFA_SWITCHES of build.rs sets the macro.
+#ifndef JFA_SM100_FORWARD_SWITCHES
+#define JFA_SM100_FORWARD_SWITCHES
 #endif
-#ifndef JFA_SM100_FORWARD_RESCALE
-#define JFA_SM100_FORWARD_RESCALE 8
-#endif
-#ifndef JFA_SM100_FORWARD_PEEL
-#define JFA_SM100_FORWARD_PEEL 1
-#endif
-#ifndef JFA_SM100_FORWARD_SLICES
-#define JFA_SM100_FORWARD_SLICES 2
-#endif
-#ifndef JFA_SM100_FORWARD_SPLIT_KEYS
-#define JFA_SM100_FORWARD_SPLIT_KEYS 1
-#endif
-#ifndef JFA_SM100_FORWARD_STATIC
-#define JFA_SM100_FORWARD_STATIC 50
-#endif
-
 struct ForwardSwitches {
-  // Of 16 exponentials, those that a polynomial computes beside the special-function unit; even.
-  static constexpr int kFmaExponentials = JFA_SM100_FORWARD_EXP2_FMA;
-  // O is rescaled when a maximum has grown by this factor, as a power of two. 0: whenever a block is added.
-  static constexpr int kRescale = JFA_SM100_FORWARD_RESCALE;
-  // Blocks without a hidden key take code without a mask.
-  static constexpr bool kPeel = JFA_SM100_FORWARD_PEEL;
-  // Parts of a block of P that are handed over one by one.
-  static constexpr int kSlices = JFA_SM100_FORWARD_SLICES;
-  // Both groups work on tiles of few queries, each on every second block of keys.
-  static constexpr bool kSplitKeys = JFA_SM100_FORWARD_SPLIT_KEYS;
-  // Tiles that are dealt ahead, in percent. 0: all are handed out at run time; 100: none is.
-  static constexpr int kStaticPercent = JFA_SM100_FORWARD_STATIC;
+  int exp2_fma = 4;         // of 16 exponentials, those a polynomial computes beside the special-function unit; even
+  int rescale = 8;          // O is rescaled when a maximum has grown by this power of two; 0: for every block
+  bool peel = true;         // blocks without a hidden key take code without a mask
+  int slices = 2;           // parts of a block of P that are handed over one by one
+  bool split_keys = true;   // both groups work on tiles of few queries, each on every second block of keys
+  int static_percent = 50;  // tiles that are dealt ahead; 0: all are handed out at run time; 100: none is
 };
 
 // T: element type. kDim: head dimension in shared memory, a multiple of 64. kMask: windows, causal, negative scale.
-template <typename T_, int kDim_, bool kMask_, typename Switches = ForwardSwitches>
-struct ForwardConfig : Switches {
+template <typename T_, int kDim_, bool kMask_, ForwardSwitches kSwitches_ = ForwardSwitches{JFA_SM100_FORWARD_SWITCHES}>
+struct ForwardConfig {
   using T = T_;
+  static constexpr ForwardSwitches kSwitches = kSwitches_;
   static constexpr int kDim = kDim_;
   static constexpr bool kMask = kMask_;
+  static constexpr bool kPack = false;                    // query heads do not share tiles
   static constexpr int kRows = 128;                       // of a product: the lanes of Tensor Memory
   static constexpr int kGroups = kDim <= 128 ? 2 : 1;     // blocks of kRows queries, each with a softmax warpgroup
   static constexpr int kBlockM = kRows * kGroups;         // queries of a tile
@@ -84,19 +65,22 @@ struct ForwardConfig : Switches {
   static constexpr int kOffsetTiles = kOffsetMessages + kGroups * kMessages * kRows * 4;
   static constexpr int kOffsetBarriers = kOffsetTiles + kTiles * 64;
 
-  // Barriers by their place. "Full" is for the reader, "empty" for the writer.
-  static constexpr int kSlotFull = 0, kSlotEmpty = kSlotFull + kSlots;
-  static constexpr int kTileFull = kSlotEmpty + kSlots, kTileEmpty = kTileFull + kTiles;
-  static constexpr int kTileLoaded = kTileEmpty + kTiles;  // the load warp has begun with a tile
-  static constexpr int kQEmpty = kTileLoaded + kTiles;     // all scores of a tile are computed
-  static constexpr int kQFull = kQEmpty + kTiles;
-  static constexpr int kSFull = kQFull + kGroups, kOFull = kSFull + kGroups;
-  static constexpr int kPFull = kOFull + kGroups;  // first slice: also that O may be written
-  static constexpr int kMessageFull = kPFull + kGroups * Switches::kSlices;
-  static constexpr int kMessageEmpty = kMessageFull + kGroups * kMessages;
-  static constexpr int kStagingFull = kMessageEmpty + kGroups * kMessages, kStagingEmpty = kStagingFull + kGroups;
-  static constexpr int kResponse = kStagingEmpty + kGroups;
-  static constexpr int kBarriers = kResponse + 1;
+  // Barriers in the order of their arrivals: of one thread, of the four warps of a warpgroup, of more.
+  static constexpr int kSlotFull = 0, kSlotEmpty = kSlotFull + kSlots, kTileFull = kSlotEmpty + kSlots;
+  static constexpr int kTileLoaded = kTileFull + kTiles;  // the load warp has begun with a tile
+  static constexpr int kQEmpty = kTileLoaded + kTiles;    // all scores of a tile are computed
+  static constexpr int kQFull = kQEmpty + kTiles, kSFull = kQFull + kGroups, kOFull = kSFull + kGroups;
+  static constexpr int kStagingEmpty = kOFull + kGroups, kResponse = kStagingEmpty + kGroups;
+  static constexpr int kMessageFull = kResponse + 1, kMessageEmpty = kMessageFull + kGroups * kMessages;
+  static constexpr int kStagingFull = kMessageEmpty + kGroups * kMessages;
+  static constexpr int kPFull = kStagingFull + kGroups;  // first slice: also that O may be written
+  static constexpr int kTileEmpty = kPFull + kGroups * kSwitches.slices, kBarriers = kTileEmpty + kTiles;
+  static __device__ constexpr int arrivals(int barrier) {
+    constexpr int kWarps = 4;
+    if (barrier < kMessageFull) return 1;
+    if (barrier >= kTileEmpty) return 3 + kWarps * (kGroups + 1);
+    return barrier >= kPFull && (barrier - kPFull) % kSwitches.slices == 0 ? 2 * kWarps : kWarps;
+  }
 
   static constexpr int kOffsetResponse = (kOffsetBarriers + 8 * kBarriers + 15) / 16 * 16;  // of launch control
   static constexpr int kOffsetColumns = kOffsetResponse + 16;  // address of the Tensor Memory
@@ -106,8 +90,8 @@ struct ForwardConfig : Switches {
 
 // Shared-memory addresses of a CTA.
 template <typename C>
-struct ForwardShared {
-  uint32_t base;
+struct ForwardShared : CtaShared<C, ForwardTile> {
+  using CtaShared<C, ForwardTile>::base;
 
   __device__ uint32_t q(int group) const { return base + group * C::kBytesQ; }
   __device__ uint32_t o(int group) const { return base + C::kOffsetO + group * C::kBytesQ; }
@@ -115,12 +99,6 @@ struct ForwardShared {
   __device__ uint32_t message(int group, int i) const {
     return base + C::kOffsetMessages + (group * C::kMessages + i) * C::kRows * 4;
   }
-  __device__ ForwardTile& tile(int i) const {
-    return *static_cast<ForwardTile*>(__cvta_shared_to_generic(base + C::kOffsetTiles + i * 64));
-  }
-  __device__ uint32_t barrier(int place) const { return base + C::kOffsetBarriers + 8 * place; }
-  __device__ uint32_t tile_full(int i) const { return barrier(C::kTileFull + i); }
-  __device__ uint32_t tile_empty(int i) const { return barrier(C::kTileEmpty + i); }
   __device__ uint32_t response() const { return base + C::kOffsetResponse; }
   __device__ uint32_t columns() const { return base + C::kOffsetColumns; }
 };

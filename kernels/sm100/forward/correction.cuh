@@ -19,11 +19,11 @@ struct Correction {
   Ring<1> finished[C::kGroups];  // tiles
   Ring<C::kMessages> message[C::kGroups];
 
-  JFA_INLINE void arrive(int place) const { ptx::mbarrier_arrive_if(lane == 0, shared.barrier(place)); }
+  JFA_INLINE void arrive(int place) const { shared.arrive_if(lane == 0, place); }
 
   JFA_INLINE float receive(int group) {
     Ring<C::kMessages>& m = message[group];
-    ptx::mbarrier_wait(shared.barrier(C::kMessageFull + group * C::kMessages + m.index), m.phase);
+    shared.wait(C::kMessageFull + group * C::kMessages + m.index, m.phase);
     const float x = ptx::load_shared(shared.message(group, m.index) + thread * 4);
     __syncwarp();
     arrive(C::kMessageEmpty + group * C::kMessages + m.index);
@@ -35,14 +35,14 @@ struct Correction {
   JFA_INLINE void allow_output(int group) {
     ptx::tcgen05_fence_before();
     __syncwarp();
-    arrive(C::kPFull + group * C::kSlices);
+    arrive(C::kPFull + group * C::kSwitches.slices);
   }
 
   // Ahead of a further block. Most often, no row of the warp has a larger maximum, and O is not touched. Who sends the
   // factor has waited for the scores of that block, whose commit was for the product before, too.
   JFA_INLINE void rescale(int group) {
     const float factor = receive(group);
-    if (C::kRescale == 0 || __any_sync(~0u, factor != 1)) {
+    if (C::kSwitches.rescale == 0 || __any_sync(~0u, factor != 1)) {
       ptx::tcgen05_fence_after();
 #pragma unroll
       for (int column = 0; column < C::kDim; column += 32) {
@@ -77,9 +77,9 @@ struct Correction {
     const float inverse = C::kMask && sum == 0 ? 0 : ptx::rcp(sum);
     scale *= inverse;
     other_scale *= inverse;
-    ptx::mbarrier_wait(shared.barrier(C::kOFull + group), finished[group].phase);
+    shared.wait(C::kOFull + group, finished[group].phase);
     ptx::tcgen05_fence_after();
-    ptx::mbarrier_wait(shared.barrier(C::kStagingEmpty + group), finished[group].phase ^ 1);
+    shared.wait(C::kStagingEmpty + group, finished[group].phase ^ 1);
     finished[group].advance();
 #pragma unroll
     for (int column = 0; column < C::kDim; column += kColumns) {
@@ -119,8 +119,7 @@ struct Correction {
       const Spread<C> spread(tile);
       const int keys = tile.keys, rows = tile.rows;
       float* const lse = tile.lse;
-      __syncwarp();
-      tiles.release(lane == 0);
+      tiles.release_by_warp();
       if (keys == 0) break;
       for (int i = 1; i < spread.count(0); ++i) {
 #pragma unroll

@@ -35,7 +35,7 @@ struct Multiplier {
 
   JFA_INLINE int wait_slot() {
     const int index = slot.index;
-    ptx::mbarrier_wait(shared.barrier(C::kSlotFull + index), slot.phase);
+    shared.wait(C::kSlotFull + index, slot.phase);
     slot.advance();
     return index;
   }
@@ -48,14 +48,13 @@ struct Multiplier {
       const int keys = t.keys, new_q = t.new_q, rows = t.rows;
       const Spread<C> spread(t);
       scores.tile = tiles.ring.index;
-      __syncwarp();
-      tiles.release(threadIdx.x % 32 == 0);
+      tiles.release_by_warp();
       if (keys == 0) return false;
       left = spread.blocks;
       scores.by_keys = spread.by_keys;
       scores.groups = spread.groups;
       for (int group = 0; new_q && group < (rows > C::kRows ? C::kGroups : 1); ++group) {
-        ptx::mbarrier_wait(shared.barrier(C::kQFull + group), q_phases >> group & 1);
+        shared.wait(C::kQFull + group, q_phases >> group & 1);
         q_phases ^= 1 << group;
       }
     }
@@ -84,10 +83,10 @@ struct Multiplier {
 
   // O += P V of a group, as P comes.
   JFA_INLINE void issue_output(int group, int index, bool keep) {
-    constexpr int kSteps = C::kBlockN / 16 / C::kSlices;
+    constexpr int kSteps = C::kBlockN / 16 / C::kSwitches.slices;
 #pragma unroll
-    for (int slice = 0; slice < C::kSlices; ++slice) {
-      ptx::mbarrier_wait(shared.barrier(C::kPFull + group * C::kSlices + slice), p_phases >> group & 1);
+    for (int slice = 0; slice < C::kSwitches.slices; ++slice) {
+      shared.wait(C::kPFull + group * C::kSwitches.slices + slice, p_phases >> group & 1);
       ptx::tcgen05_fence_after();
       if (!ptx::elect()) continue;
 #pragma unroll

@@ -1,11 +1,10 @@
 // The single warps of the Blackwell forward but for the one that multiplies: list tiles, load, store.
 #pragma once
 
-#include "attention/keyless.cuh"
 #include "attention/tile_ring.cuh"
+#include "forward/tiles.cuh"
 #include "ptx/clc.cuh"
 #include "ptx/sync.cuh"
-#include "ptx/tma.cuh"
 #include "sm100/forward/config.h"
 
 namespace jfa::sm100 {
@@ -23,7 +22,7 @@ struct Spread {
 
   JFA_INLINE explicit Spread(const ForwardTile& tile)
       : blocks((tile.keys + C::kBlockN - 1) / C::kBlockN),
-        by_keys(C::kSplitKeys && C::kGroups == 2 && tile.rows <= C::kRows && blocks > 1),
+        by_keys(C::kSwitches.split_keys && C::kGroups == 2 && tile.rows <= C::kRows && blocks > 1),
         groups(C::kGroups == 2 && (tile.rows > C::kRows || by_keys) ? 2 : 1) {}
 
   // Blocks of a group.
@@ -46,91 +45,75 @@ JFA_INLINE float reference(float max) {
 template <typename C>
 __device__ __forceinline__ void list_tiles(const ForwardParams& p, ForwardShared<C> shared) {
   const uint32_t lane = threadIdx.x % 32;
-  ForwardWalk<C::kStaticPercent> walk(p.schedule);
-  Ring<C::kTiles> ring;
+  ForwardWalk<C::kSwitches.static_percent> walk(p.schedule);
+  TileWriter<C, ForwardShared<C>> tiles{p, shared, lane == 0};
   Ring<1> response;
-  int32_t head = -1, row = -1;
-  auto publish = [&](const ForwardTile& tile) {
-    ptx::mbarrier_wait(shared.tile_empty(ring.index), ring.phase ^ 1);
-    if (lane == 0) {
-      shared.tile(ring.index) = tile;
-      ptx::mbarrier_arrive(shared.tile_full(ring.index));
-    }
-    ring.advance();
-  };
   for (uint32_t index = blockIdx.x; index != ptx::kClcNone;) {
-    Ring<C::kTiles> last = ring;
+    Ring<C::kTiles> last = tiles.ring;
     bool any = false;
     walk.seek(index);
     for (uint32_t place; walk.next(place);) {
       if (!walk.has_keys(place)) {
-        fill_keyless_tile<typename C::T>(p, place, C::kBlockM, lane);
+        fill_keyless_tile<C>(p, place);
         continue;
       }
-      ForwardTile tile = forward_tile(p, place, C::kBlockM);
-      tile.new_q = !p.broadcast_q || tile.head != head || tile.row != row;
-      head = tile.head;
-      row = tile.row;
-      last = ring;
+      last = tiles.ring;
       any = true;
-      publish(tile);
+      tiles.publish(place);
     }
     if (walk.is_alone()) break;
     // Asks for no more before the load warp has begun with the last tile, so that nobody hoards.
-    if (any) ptx::mbarrier_wait(shared.barrier(C::kTileLoaded + last.index), last.phase);
+    if (any) shared.wait(C::kTileLoaded + last.index, last.phase);
     __syncwarp();
     if (lane == 0) {
       ptx::fence_proxy_async_shared();
-      ptx::mbarrier_arrive_expect_tx(shared.barrier(C::kResponse), ptx::kClcResponseBytes);
+      shared.expect(C::kResponse, ptx::kClcResponseBytes);
       ptx::clc_try_cancel<false>(shared.response(), shared.barrier(C::kResponse));
     }
-    ptx::mbarrier_wait(shared.barrier(C::kResponse), response.phase);
+    shared.wait(C::kResponse, response.phase);
     response.advance();
     index = ptx::clc_query(shared.response());
   }
-  publish(ForwardTile{});
+  tiles.end();
 }
 
 // Fills the ring in the order K0 V0 K1 V1 ..., or K0 K1 V0 K2 V1 ... where groups differ by keys; across tiles, last
 // block of a tile first; one thread.
 template <typename C>
-__device__ __forceinline__ void load(const ForwardParams& p, const CUtensorMap& map_q, const CUtensorMap& map_k,
-                                     const CUtensorMap& map_v, ForwardShared<C> shared) {
+__device__ __forceinline__ void load(const ForwardParams& p, const ForwardMaps& maps, ForwardShared<C> shared) {
   ForwardTiles<C> tiles{shared};
   Ring<C::kSlots> slot;
   Ring<C::kTiles> before;  // the tile before
-  auto load_block = [&](const CUtensorMap& map, uint32_t dst, int panel, uint32_t barrier, int bytes, int32_t row,
-                        int32_t head, int32_t end) {
-    ptx::mbarrier_arrive_expect_tx(barrier, bytes);
-    for (int box = 0; box < p.panel_boxes; ++box)
-      ptx::tma_load(dst + box * panel, map, barrier, box * 64, row, 0, head, end);
+  auto load_block = [&](const CUtensorMap& map, uint32_t dst, int panel, int full, int bytes, int32_t row, int32_t head,
+                        int32_t end) {
+    shared.expect(full, bytes);
+    load_rows(dst, panel, map, shared.barrier(full), p.panel_boxes, row, head, end);
   };
   auto load_slot = [&](const CUtensorMap& map, int32_t row, int32_t head, int32_t end) {
-    ptx::mbarrier_wait(shared.barrier(C::kSlotEmpty + slot.index), slot.phase ^ 1);
-    load_block(map, shared.slot(slot.index), C::kPanelKv, shared.barrier(C::kSlotFull + slot.index), C::kBytesSlot, row,
-               head, end);
+    shared.wait(C::kSlotEmpty + slot.index, slot.phase ^ 1);
+    load_block(map, shared.slot(slot.index), C::kPanelKv, C::kSlotFull + slot.index, C::kBytesSlot, row, head, end);
     slot.advance();
   };
   for (bool first = true;; first = false) {
     const ForwardTile tile = tiles.wait();
-    ptx::mbarrier_arrive(shared.barrier(C::kTileLoaded + tiles.ring.index));
-    tiles.release(true);
+    shared.arrive(C::kTileLoaded + tiles.ring.index);
+    tiles.release();
     if (tile.keys == 0) break;
     auto load_q = [&](int group) {
-      load_block(map_q, shared.q(group), C::kPanelQ, shared.barrier(C::kQFull + group), C::kBytesQ,
-                 tile.q_row + group * C::kRows, tile.head, tile.q_end);
+      load_block(maps.q, shared.q(group), C::kPanelQ, C::kQFull + group, C::kBytesQ, tile.q_row + group * C::kRows,
+                 tile.head, tile.q_end);
     };
     if (!first) {
-      if (tile.new_q) ptx::mbarrier_wait(shared.barrier(C::kQEmpty + before.index), before.phase);
+      if (tile.new_q) shared.wait(C::kQEmpty + before.index, before.phase);
       before.advance();
     }
     if (tile.new_q) load_q(0);
     const Spread<C> spread(tile);
     for (int i = 0, behind = spread.by_keys; i < spread.blocks + behind; ++i) {
       const int32_t row = tile.kv_row + (spread.blocks - 1 - i) * C::kBlockN;
-      if (i < spread.blocks) load_slot(map_k, row, tile.kv_head, tile.kv_end);
+      if (i < spread.blocks) load_slot(maps.k, row, tile.kv_head, tile.kv_end);
       if (i == 0 && tile.new_q && tile.rows > C::kRows && C::kGroups == 2) load_q(1);
-      if (i >= behind) load_slot(map_v, row + behind * C::kBlockN, tile.kv_head, tile.kv_end);
+      if (i >= behind) load_slot(maps.v, row + behind * C::kBlockN, tile.kv_head, tile.kv_end);
     }
   }
 }
@@ -142,12 +125,12 @@ __device__ __forceinline__ void store(const ForwardParams& p, const CUtensorMap&
   Ring<1> staging[C::kGroups];
   while (true) {
     const ForwardTile tile = tiles.wait();
-    tiles.release(true);
+    tiles.release();
     if (tile.keys == 0) break;
 #pragma unroll
     for (int group = 0; group < C::kGroups; ++group) {
       if (group > 0 && tile.rows <= C::kRows) break;
-      ptx::mbarrier_wait(shared.barrier(C::kStagingFull + group), staging[group].phase);
+      shared.wait(C::kStagingFull + group, staging[group].phase);
       staging[group].advance();
       for (int box = 0; box < p.panel_boxes; ++box) {
         ptx::tma_store(map_o, shared.o(group) + box * C::kPanelQ, box * 64, tile.q_row + group * C::kRows, 0, tile.head,
@@ -155,7 +138,7 @@ __device__ __forceinline__ void store(const ForwardParams& p, const CUtensorMap&
       }
       ptx::bulk_commit_group();
       ptx::bulk_wait_group_read<0>();
-      ptx::mbarrier_arrive(shared.barrier(C::kStagingEmpty + group));
+      shared.arrive(C::kStagingEmpty + group);
     }
   }
   ptx::bulk_wait_group<0>();

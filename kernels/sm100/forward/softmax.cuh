@@ -26,10 +26,10 @@ struct Softmax {
   // To the thread of the correction that has the same row.
   JFA_INLINE void send(float x) {
     const int place = group * C::kMessages + message.index;
-    ptx::mbarrier_wait(shared.barrier(C::kMessageEmpty + place), message.phase ^ 1);
+    shared.wait(C::kMessageEmpty + place, message.phase ^ 1);
     ptx::store_shared(shared.message(group, message.index) + thread * 4, x);
     __syncwarp();
-    ptx::mbarrier_arrive_if(lane == 0, shared.barrier(C::kMessageFull + place));
+    shared.arrive_if(lane == 0, C::kMessageFull + place);
     message.advance();
   }
 
@@ -49,10 +49,9 @@ struct Softmax {
 
   // Whether some row of the warp misses some key of a block, or the scale is negative.
   JFA_INLINE bool needs_mask(int block) const {
-    if (!C::kPeel || keys - block * kN < kN) return true;
+    if (!C::kSwitches.peel || keys - block * kN < kN) return true;
     if constexpr (C::kMask) {
-      const int first = diagonal + thread / 32 * 32, key = block * kN;
-      return p.scale < 0 || key < first + 31 - p.mask.left || key + kN - 1 > first + p.mask.right;
+      return p.scale < 0 || p.mask.cuts(diagonal + thread / 32 * 32, 32, block * kN, kN);
     }
     return false;
   }
@@ -82,7 +81,7 @@ struct Softmax {
     } else {
       const float next = fmaxf(max, most);
       float factor = 1;
-      if ((next - max) * p.scale_log2 > C::kRescale) {
+      if ((next - max) * p.scale_log2 > C::kSwitches.rescale) {
         factor = ptx::ex2((max - reference<C>(next)) * p.scale_log2);
         max = next;
       }
@@ -99,7 +98,7 @@ struct Softmax {
       for (int i = 0; i < kColumns; i += 2) {
         const float* x = s + column + i;
         float2 y = ptx::fma2({x[0], x[1]}, {p.scale_log2, p.scale_log2}, {offset, offset});
-        if (!kMasked && i % 16 >= 16 - C::kFmaExponentials) {
+        if (!kMasked && i % 16 >= 16 - C::kSwitches.exp2_fma) {
           y = ptx::ex2_fma(y);
         } else {
           y = {ptx::ex2(y.x), ptx::ex2(y.y)};
@@ -108,11 +107,11 @@ struct Softmax {
         prob[i / 2] = ptx::pack<typename C::T>(y.x, y.y);
       }
       ptx::tmem_store<kColumns / 2>(scores + column / 2, prob);
-      if ((column + kColumns) % (kN / C::kSlices) != 0) continue;
+      if ((column + kColumns) % (kN / C::kSwitches.slices) != 0) continue;
       ptx::tmem_wait_store();
       ptx::tcgen05_fence_before();
       __syncwarp();
-      ptx::mbarrier_arrive_if(lane == 0, shared.barrier(C::kPFull + group * C::kSlices + column / (kN / C::kSlices)));
+      shared.arrive_if(lane == 0, C::kPFull + group * C::kSwitches.slices + column / (kN / C::kSwitches.slices));
     }
     const float2 both = ptx::add2(even, odd);
     sum += both.x + both.y;
@@ -124,14 +123,13 @@ struct Softmax {
       const Spread<C> spread(tile);
       keys = tile.keys;
       diagonal = tile.row + spread.row(group) + tile.diagonal - tile.begin_key;
-      __syncwarp();
-      tiles.release(lane == 0);
+      tiles.release_by_warp();
       if (keys == 0) break;
       if (group >= spread.groups) continue;
       const int stride = spread.by_keys ? 2 : 1;
       bool first = true;
       for (int block = spread.block(group); block >= 0; block -= stride) {
-        ptx::mbarrier_wait(shared.barrier(C::kSFull + group), s_full.phase);
+        shared.wait(C::kSFull + group, s_full.phase);
         s_full.advance();
         ptx::tcgen05_fence_after();
         if (needs_mask(block)) {

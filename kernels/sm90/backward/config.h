@@ -51,7 +51,17 @@ struct KvStationaryConfig {
   static constexpr int kOffsetStats = kOffsetStaging + 2 * kBytesStaging;
   static constexpr int kOffsetTiles = kOffsetStats + kStages * kBytesStats;
   static constexpr int kOffsetBarriers = kOffsetTiles + kTiles * 64;
-  static constexpr int kBarriers = 2 * kTiles + 2 * kKeyBuffers + 2 + 3 * kStages + 5;
+  // Barriers in the order of their arrivals.
+  static constexpr int kTileFull = 0, kKFull = kTileFull + kTiles, kVFull = kKFull + kKeyBuffers, kQFull = kVFull + 1;
+  static constexpr int kGradOFull = kQFull + kStages, kStagingFree = kGradOFull + kStages;
+  static constexpr int kTileEmpty = kStagingFree + 2, kKEmpty = kTileEmpty + kTiles, kVEmpty = kKEmpty + kKeyBuffers;
+  static constexpr int kStageEmpty = kVEmpty + 1, kStaged = kStageEmpty + kStages, kSumsMade = kStaged + 2;
+  static constexpr int kBarriers = kSumsMade + 1;
+  static __device__ constexpr int arrivals(int barrier) {
+    if (barrier < kTileEmpty) return 1;
+    if (barrier < kKEmpty) return 1 + 2 + 8;
+    return barrier < kStaged ? 8 : barrier < kSumsMade ? 4 : 2;
+  }
   static constexpr int kSharedBytes = kOffsetBarriers + 8 * kBarriers;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a Hopper CTA");
 
@@ -95,7 +105,16 @@ struct QStationaryConfig {
   static constexpr int kOffsetStats = kOffsetStaging + 2 * kPanels * kPanelGradient;
   static constexpr int kOffsetTiles = kOffsetStats + 2 * kBytesStats;
   static constexpr int kOffsetBarriers = kOffsetTiles + kSlots * 16;
-  static constexpr int kBarriers = 2 * kCopies + 2 * kSlots + 6 + 4 * kPanels;
+  // Barriers in the order of their arrivals. Of each warpgroup and panel: staged, staging free.
+  static constexpr int kKFull = 0, kVFull = kKFull + kCopies, kGradOFull = kVFull + kCopies, kQFull = kGradOFull + 2;
+  static constexpr int kStagingFree = kQFull + 1, kStaged = kStagingFree + 2 * kPanels;
+  static constexpr int kScoreGradFull = kStaged + 2 * kPanels, kSlotEmpty = kScoreGradFull + kSlots;
+  static constexpr int kGradOEmpty = kSlotEmpty + kSlots, kSumsMade = kGradOEmpty + 2, kBarriers = kSumsMade + 1;
+  static __device__ constexpr int arrivals(int barrier) {
+    if (barrier < kStaged) return 1;
+    if (barrier < kGradOEmpty) return barrier < kSlotEmpty ? 4 : 4 + 1;
+    return barrier < kSumsMade ? 8 : 128;
+  }
   static constexpr int kSharedBytes = kOffsetBarriers + 8 * kBarriers;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a Hopper CTA");
 };

@@ -12,21 +12,14 @@ struct KvStationaryConsumer {
 
   const BackwardParams& p;
   const KvStationaryShared<C> shared;
-  const int warpgroup, warp, lane;
+  const int warpgroup, warp = ptx::uniform(threadIdx.x / 32 % 4), lane = threadIdx.x % 32;
   uint32_t free_phase = 1;  // of the staging buffer
 
-  JFA_INLINE KvStationaryConsumer(const BackwardParams& params, KvStationaryShared<C> smem, int warpgroup_index)
-      : p(params),
-        shared(smem),
-        warpgroup(warpgroup_index),
-        warp(ptx::uniform(threadIdx.x / 32 % 4)),
-        lane(threadIdx.x % 32) {}
-
-  JFA_INLINE void arrive(uint32_t barrier) const { ptx::mbarrier_arrive_if(lane == 0, barrier); }
+  JFA_INLINE void arrive(int barrier) const { shared.arrive_if(lane == 0, barrier); }
 
   // Hides what these keys are not seen by: queries outside the window.
   JFA_INLINE void hide_queries(float* s, const BackwardTile& t, int block, float hidden) const {
-    const int key = t.key + (C::kSplitColumns ? 0 : warpgroup * 64) + warp * 16 + lane / 4 - t.diagonal;
+    const int key = t.key + C::first_key(warpgroup) + warp * 16 + lane / 4 - t.diagonal;
     const int low = key - p.mask.right - block * 64 - lane % 4 * 2,
               high = key + p.mask.left - block * 64 - lane % 4 * 2;
 #pragma unroll
@@ -38,12 +31,11 @@ struct KvStationaryConsumer {
 
   // Whether some query of a block does not see some key of this warpgroup.
   JFA_INLINE bool cut_by_window(const BackwardTile& t, int block) const {
-    const int key = t.key + (C::kSplitColumns ? 0 : warpgroup * 64) - t.diagonal, query = block * 64;
-    return key < query + 63 - p.mask.left || key + 63 > query + p.mask.right;
+    return p.mask.cuts(block * 64, 64, t.key + C::first_key(warpgroup) - t.diagonal, 64);
   }
 
   JFA_INLINE void wait_staging() {
-    ptx::mbarrier_wait(shared.staging_free(warpgroup), free_phase);
+    shared.wait(C::kStagingFree + warpgroup, free_phase);
     free_phase ^= 1;
   }
 
@@ -51,7 +43,7 @@ struct KvStationaryConsumer {
   JFA_INLINE void hand_over() const {
     ptx::fence_proxy_async_shared();
     __syncwarp();
-    arrive(shared.staged(warpgroup));
+    arrive(C::kStaged + warpgroup);
   }
 
   JFA_INLINE void stage_sum(const float* sum) {
@@ -105,12 +97,12 @@ struct KvStationaryConsumer {
     const int first_piece = C::first_piece(warpgroup), first_key = C::first_key(warpgroup);
     const float hidden = p.scale > 0 ? -INFINITY : INFINITY;  // so that scaled, it is -inf
     while (true) {
-      ptx::mbarrier_wait(shared.tile_full(tile.index), tile.phase);
+      shared.wait(C::kTileFull + tile.index, tile.phase);
       const BackwardTile& t = shared.tile(tile.index);
       const int4 front = ptx::load_shared_v4(shared.tile_address(tile.index));
       const int keys = front.x, first_block = front.y, end_block = first_block + front.z;
       if (keys == 0) break;
-      ptx::mbarrier_wait(shared.k_full(key_buffer.index), key_buffer.phase);
+      shared.wait(C::kKFull + key_buffer.index, key_buffer.phase);
       const uint32_t k = shared.k(key_buffer.index), k_rows = k + first_key * 128,
                      v_rows = shared.v() + first_key * 128;
       const int steps = (end_block - first_block) * p.group;
@@ -118,7 +110,7 @@ struct KvStationaryConsumer {
       int sum_block = front.w + first_block;  // of this step
       const bool keyless = C::is_keyless(keys, warpgroup);
       auto end_step = [&] {
-        arrive(shared.stage_empty(stage.index));
+        arrive(C::kStageEmpty + stage.index);
         stage.advance();
         ++sum_block;
         if (++block == end_block) {  // the next head of the group
@@ -145,14 +137,14 @@ struct KvStationaryConsumer {
             store_transposed<4>(rows + warpgroup * (64 * 128), zeros);
             ptx::fence_proxy_async_shared();
           }
-          if (step == steps - 1) arrive(shared.v_empty());
+          if (step == steps - 1) arrive(C::kVEmpty);
         } else {
-          ptx::mbarrier_wait(shared.q_full(i), stage.phase);
+          shared.wait(C::kQFull + i, stage.phase);
           ptx::wgmma_fence();
           multiply_rows<T, C::kDim, 64>(s, k_rows, C::kPanelKv, q, C::kPanelQ);
           ptx::wgmma_commit_group();
-          if (step == 0) ptx::mbarrier_wait(shared.v_full(), v_phase);
-          ptx::mbarrier_wait(shared.grad_o_full(i), stage.phase);
+          if (step == 0) shared.wait(C::kVFull, v_phase);
+          shared.wait(C::kGradOFull + i, stage.phase);
           ptx::wgmma_fence();
           multiply_rows<T, C::kDim, 64>(dp, v_rows, C::kPanelKv, grad_o, C::kPanelQ);
           ptx::wgmma_commit_group();
@@ -170,7 +162,7 @@ struct KvStationaryConsumer {
           ptx::wgmma_commit_group();
           ptx::wgmma_wait_group<1>();
           ptx::wgmma_pin<32>(dp);
-          if (step == steps - 1) arrive(shared.v_empty());
+          if (step == steps - 1) arrive(C::kVEmpty);
           score_gradients<T>(s, dp, stats, score_grad);
           if constexpr (C::kSplitColumns) {  // both warpgroups have all of it
             if (warpgroup == 0) {
@@ -191,7 +183,7 @@ struct KvStationaryConsumer {
           ptx::wgmma_wait_group<0>();
           ptx::wgmma_pin<32>(sum);
           stage_sum(sum);
-          if (step == steps - 1) arrive(shared.k_empty(key_buffer.index));
+          if (step == steps - 1) arrive(C::kKEmpty + key_buffer.index);
           end_step();
           continue;
         }
@@ -216,12 +208,12 @@ struct KvStationaryConsumer {
           ptx::wgmma_pin<kColumns / 2>(grad_v);
           if (sums) stage_sum(sum);
         }
-        if (step == steps - 1) arrive(shared.k_empty(key_buffer.index));
+        if (step == steps - 1) arrive(C::kKEmpty + key_buffer.index);
         ptx::wgmma_wait_group<0>();
         ptx::wgmma_pin<kColumns / 2>(grad_k);
         end_step();
       }
-      arrive(shared.tile_empty(tile.index));
+      arrive(C::kTileEmpty + tile.index);
       tile.advance();
       unstored = !keyless;
       key_buffer.advance();

@@ -8,8 +8,8 @@ namespace jfa::sm90 {
 
 // Shared-memory addresses of a CTA.
 template <typename C>
-struct KvStationaryShared {
-  uint32_t base;
+struct KvStationaryShared : CtaShared<C, BackwardTile> {
+  using CtaShared<C, BackwardTile>::base;
 
   __device__ uint32_t k(int buffer) const { return base + buffer * C::kBytesKv; }
   __device__ uint32_t v() const { return base + C::kOffsetV; }
@@ -18,27 +18,6 @@ struct KvStationaryShared {
   __device__ uint32_t score_grad(int i) const { return base + C::kOffsetScoreGrad + i * C::kBytesScoreGrad; }
   __device__ uint32_t staging(int warpgroup) const { return base + C::kOffsetStaging + warpgroup * C::kBytesStaging; }
   __device__ uint32_t stats(int stage) const { return base + C::kOffsetStats + stage * C::kBytesStats; }
-  __device__ uint32_t tile_address(int i) const {
-    return base + C::kOffsetTiles + i * static_cast<int>(sizeof(BackwardTile));
-  }
-  __device__ BackwardTile& tile(int i) const {
-    return *static_cast<BackwardTile*>(__cvta_shared_to_generic(tile_address(i)));
-  }
-  __device__ uint32_t tile_full(int i) const { return barrier(i); }
-  __device__ uint32_t tile_empty(int i) const { return barrier(C::kTiles + i); }
-  __device__ uint32_t k_full(int i) const { return barrier(2 * C::kTiles + i); }
-  __device__ uint32_t k_empty(int i) const { return k_full(C::kKeyBuffers + i); }
-  __device__ uint32_t v_full() const { return k_full(2 * C::kKeyBuffers); }
-  __device__ uint32_t v_empty() const { return k_full(2 * C::kKeyBuffers + 1); }
-  __device__ uint32_t q_full(int i) const { return k_full(2 * C::kKeyBuffers + 2 + i); }
-  __device__ uint32_t grad_o_full(int i) const { return q_full(C::kStages + i); }
-  __device__ uint32_t stage_empty(int i) const { return q_full(2 * C::kStages + i); }
-  __device__ uint32_t staged(int warpgroup) const { return q_full(3 * C::kStages + warpgroup); }
-  __device__ uint32_t staging_free(int warpgroup) const { return q_full(3 * C::kStages + 2 + warpgroup); }
-  __device__ uint32_t sums_made() const { return q_full(3 * C::kStages + 4); }
-
- private:
-  __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }
 };
 
 // Writes the description of every tile of this CTA, then one without keys. If places of the list are handed out, then
@@ -55,14 +34,14 @@ __device__ void list_tiles(const BackwardParams& p, KvStationaryShared<C> shared
     if (p.places != nullptr && (number > 0 || dealt == 0)) {
       if (number >= C::kTilesAhead) {
         const uint32_t used = number - C::kTilesAhead;
-        ptx::mbarrier_wait(shared.tile_empty(used % C::kTiles), used / C::kTiles % 2);
+        shared.wait(C::kTileEmpty + used % C::kTiles, used / C::kTiles % 2);
       }
       walk.seek(dealt + atomicAdd(p.places, 1), 1);
     }
     const uint32_t index = number % C::kTiles;
-    ptx::mbarrier_wait(shared.tile_empty(index), number / C::kTiles % 2 ^ 1);
+    shared.wait(C::kTileEmpty + index, number / C::kTiles % 2 ^ 1);
     more = walk.next(C::kBlockN, shared.tile(index));
-    ptx::mbarrier_arrive(shared.tile_full(index));
+    shared.arrive(C::kTileFull + index);
   }
 }
 
@@ -77,20 +56,21 @@ __device__ void load(const BackwardParams& p, const BackwardMaps& maps, KvStatio
 #pragma unroll 1
   for (uint32_t number = 0;; ++number) {
     const BackwardTile& t = shared.tile(number % C::kTiles);
-    if (number == 0) ptx::mbarrier_wait(shared.tile_full(0), 0);
+    if (number == 0) shared.wait(C::kTileFull, 0);
     if (t.keys == 0) break;
     int block = 0, head = t.head * p.group;
 #pragma unroll 1
     for (int steps = t.blocks * p.group, step = 0;; ++step) {
       const bool ahead = C::kKeyBuffers > 1 ? step > 0 : step == steps;
       if (loaded < number + 1 + ahead) {
-        ptx::mbarrier_wait(shared.tile_full(loaded % C::kTiles), loaded / C::kTiles % 2);
+        shared.wait(C::kTileFull + loaded % C::kTiles, loaded / C::kTiles % 2);
         const BackwardTile& next = shared.tile(loaded % C::kTiles);
-        const uint32_t buffer = loaded % C::kKeyBuffers, full = shared.k_full(buffer);
+        const uint32_t buffer = loaded % C::kKeyBuffers, full = shared.barrier(C::kKFull + buffer);
         if (next.keys != 0) {
-          ptx::mbarrier_wait(shared.k_empty(buffer), loaded / C::kKeyBuffers % 2 ^ 1);
+          shared.wait(C::kKEmpty + buffer, loaded / C::kKeyBuffers % 2 ^ 1);
           ptx::mbarrier_arrive_expect_tx(full, panels * C::kPanelKv);
-          load_rows<true>(shared.k(buffer), C::kPanelKv, maps.k, full, p.head_dim, next.kv_row, next.head, next.kv_end);
+          load_rows<true>(shared.k(buffer), C::kPanelKv, maps.k, full, p.panel_boxes, next.kv_row, next.head,
+                          next.kv_end);
           // V has one buffer: until that is free, L2 has it.
           if (p.head_dim % 64 == 0) ptx::tma_prefetch(maps.v, 0, next.kv_row, 0, next.head, next.kv_end);
         }
@@ -98,26 +78,29 @@ __device__ void load(const BackwardParams& p, const BackwardMaps& maps, KvStatio
       }
       if (step == steps) break;
       const uint32_t i = stages % C::kStages;
-      ptx::mbarrier_wait(shared.stage_empty(i), stages / C::kStages % 2 ^ 1);
+      shared.wait(C::kStageEmpty + i, stages / C::kStages % 2 ^ 1);
       ++stages;
       const int32_t row = t.q_row + (t.first_block + block) * C::kBlockM;
-      ptx::mbarrier_arrive_expect_tx(shared.q_full(i), panels * C::kPanelQ);
-      load_rows(shared.q(i), C::kPanelQ, maps.q, shared.q_full(i), p.head_dim, row, head, t.q_end);
+      shared.expect(C::kQFull + i, panels * C::kPanelQ);
+      load_rows(shared.q(i), C::kPanelQ, maps.q, shared.barrier(C::kQFull + i), p.panel_boxes, row, head, t.q_end);
       if (step == 0) {
-        ptx::mbarrier_wait(shared.v_empty(), number % 2 ^ 1);
-        ptx::mbarrier_arrive_expect_tx(shared.v_full(), panels * C::kPanelKv);
-        load_rows<true>(shared.v(), C::kPanelKv, maps.v, shared.v_full(), p.head_dim, t.kv_row, t.head, t.kv_end);
+        shared.wait(C::kVEmpty, number % 2 ^ 1);
+        shared.expect(C::kVFull, panels * C::kPanelKv);
+        load_rows<true>(shared.v(), C::kPanelKv, maps.v, shared.barrier(C::kVFull), p.panel_boxes, t.kv_row, t.head,
+                        t.kv_end);
       }
-      ptx::mbarrier_arrive_expect_tx(shared.grad_o_full(i), panels * C::kPanelQ + C::kBytesStats);
-      load_rows(shared.grad_o(i), C::kPanelQ, maps.grad_o, shared.grad_o_full(i), p.head_dim, row, head, t.o_end);
+      shared.expect(C::kGradOFull + i, panels * C::kPanelQ + C::kBytesStats);
+      load_rows(shared.grad_o(i), C::kPanelQ, maps.grad_o, shared.barrier(C::kGradOFull + i), p.panel_boxes, row, head,
+                t.o_end);
       const int64_t stats = static_cast<int64_t>(head) * p.stat_blocks + t.stat_block + t.first_block + block;
-      ptx::bulk_load(shared.stats(i), p.stats + stats * 2 * kStatRows, C::kBytesStats, shared.grad_o_full(i));
+      ptx::bulk_load(shared.stats(i), p.stats + stats * 2 * kStatRows, C::kBytesStats,
+                     shared.barrier(C::kGradOFull + i));
       if (++block == t.blocks) {
         block = 0;
         ++head;
       }
     }
-    ptx::mbarrier_arrive(shared.tile_empty(number % C::kTiles));
+    shared.arrive(C::kTileEmpty + number % C::kTiles);
   }
 }
 

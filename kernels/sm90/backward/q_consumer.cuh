@@ -14,26 +14,19 @@ struct QStationaryConsumer {
 
   const BackwardParams& p;
   const QStationaryShared<C> shared;
-  const int warpgroup, warp, lane;
+  const int warpgroup, warp = ptx::uniform(threadIdx.x / 32 % 4), lane = threadIdx.x % 32;
 
-  JFA_INLINE QStationaryConsumer(const BackwardParams& params, QStationaryShared<C> smem, int warpgroup_index)
-      : p(params),
-        shared(smem),
-        warpgroup(warpgroup_index),
-        warp(ptx::uniform(threadIdx.x / 32 % 4)),
-        lane(threadIdx.x % 32) {}
-
-  JFA_INLINE void arrive(uint32_t barrier) const {
-    if (lane == 0) ptx::mbarrier_arrive(barrier);
+  JFA_INLINE void arrive(int barrier) const {
+    if (lane == 0) shared.arrive(barrier);
   }
 
   // Stages 64 columns of this warp's rows of dK or dV. Each buffer holds dV, then dK of a tile.
   JFA_INLINE void stage(const float* x, float factor, int panel, uint32_t parity) const {
-    ptx::mbarrier_wait(shared.staging_free(warpgroup, panel), parity);
+    shared.wait(C::kStagingFree + warpgroup * kPanels + panel, parity);
     round_panel<T>(x, factor, shared.staging(warpgroup, panel) + warp * (16 * 128));
     ptx::fence_proxy_async_shared();
     __syncwarp();
-    arrive(shared.staged(warpgroup, panel));
+    arrive(C::kStaged + warpgroup * kPanels + panel);
   }
   JFA_INLINE void stage_grad_v(const float* x, int panel) const { stage(x, 1, panel, 1); }
   JFA_INLINE void stage_grad_k(const float* x, int panel) const { stage(x, p.scale, panel, 0); }
@@ -44,14 +37,14 @@ struct QStationaryConsumer {
     int sequence = -1;      // the last one whose dO was given back
     EveryOther<C> place(warpgroup);
     bool unstored = false;
-    ptx::mbarrier_wait(shared.q_full(), 0);
+    shared.wait(C::kQFull, 0);
 #pragma unroll 1
     for (uint32_t left = (tiles - warpgroup + 1) / 2; left > 0; --left) {
       float s[kBlocks * 32], dp[kBlocks * 32];
       uint32_t prob[kBlocks * 16], score_grad[kBlocks * 16];
       const int slot = place.slot();
       const uint32_t k = shared.k(slot), v = shared.v(slot);
-      ptx::mbarrier_wait(shared.k_full(place.copy), place.phase);
+      shared.wait(C::kKFull + place.copy, place.phase);
       const KeyTile& t = shared.tile(slot);
       const int keys = ptx::uniform(t.keys), ordinal = ptx::uniform(t.sequence);
       ptx::wgmma_fence();
@@ -62,13 +55,13 @@ struct QStationaryConsumer {
       // Sequences without a tile of this warpgroup: wait for their dO before it is given back, so that a phase cannot
       // end by two arrivals of one warp.
       for (; sequence + 1 < ordinal / 2; ++sequence) {
-        ptx::mbarrier_wait(shared.grad_o_full((sequence + 1) % 2), (sequence + 1) / 2 % 2);
-        arrive(shared.grad_o_empty((sequence + 1) % 2));
+        shared.wait(C::kGradOFull + (sequence + 1) % 2, (sequence + 1) / 2 % 2);
+        arrive(C::kGradOEmpty + (sequence + 1) % 2);
       }
       const int d = ordinal / 2 % 2;
       const uint32_t grad_o = shared.grad_o(d), stats = shared.stats(d);
-      ptx::mbarrier_wait(shared.grad_o_full(d), ordinal / 4 % 2);
-      ptx::mbarrier_wait(shared.v_full(place.copy), place.phase);
+      shared.wait(C::kGradOFull + d, ordinal / 4 % 2);
+      shared.wait(C::kVFull + place.copy, place.phase);
       ptx::wgmma_fence();
       multiply_rows<T, C::kDim, C::kQueries>(dp, v, C::kPanelKv, grad_o, C::kPanelQ);
       ptx::wgmma_commit_group();
@@ -98,14 +91,14 @@ struct QStationaryConsumer {
       store_transposed<kBlocks * 4>(v, score_grad);
       ptx::fence_proxy_async_shared();
       __syncwarp();
-      arrive(shared.score_grad_full(slot));
+      arrive(C::kScoreGradFull + slot);
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
         ptx::wgmma_wait_group<kPanels - 1>();
         ptx::wgmma_pin<32>(grad_v[panel]);
         if (panel == kPanels - 1 && ordinal % 2 == 1) {
           sequence = ordinal / 2;
-          arrive(shared.grad_o_empty(d));
+          arrive(C::kGradOEmpty + d);
         }
         stage_grad_v(grad_v[panel], panel);
         ptx::wgmma_fence();
@@ -141,8 +134,8 @@ JFA_INLINE void sum_queries(const BackwardParams& p, QStationaryShared<C> shared
   Ring<C::kCopies> copy;
 #pragma unroll 1
   for (uint32_t tile = range.begin; tile < range.end; ++tile) {
-    ptx::mbarrier_wait(shared.k_full(copy.index), copy.phase);
-    ptx::mbarrier_wait(shared.score_grad_full(slot.index), slot.phase);
+    shared.wait(C::kKFull + copy.index, copy.phase);
+    shared.wait(C::kScoreGradFull + slot.index, slot.phase);
     const uint32_t a = ptx::wgmma_descriptor_low(shared.v(slot.index), 16);
     const uint32_t b = ptx::wgmma_descriptor_low(shared.k(slot.index), C::kPanelKv);
     ptx::wgmma_fence();
@@ -157,7 +150,7 @@ JFA_INLINE void sum_queries(const BackwardParams& p, QStationaryShared<C> shared
     }
     ptx::wgmma_commit_group();
     ptx::wgmma_wait_group<0>();
-    if (lane == 0) ptx::mbarrier_arrive(shared.slot_empty(slot.index));
+    if (lane == 0) shared.arrive(C::kSlotEmpty + slot.index);
     slot.advance();
     copy.advance();
   }
@@ -173,7 +166,7 @@ JFA_INLINE void sum_queries(const BackwardParams& p, QStationaryShared<C> shared
       *reinterpret_cast<float4*>(to + sum_offset(column, warp, lane)) = make_float4(x[0], x[1], x[2], x[3]);
     }
   }
-  ptx::mbarrier_arrive(shared.sums_made());
+  shared.arrive(C::kSumsMade);
 }
 
 }  // namespace jfa::sm90

@@ -15,8 +15,8 @@ struct alignas(16) KeyTile {
 
 // Shared-memory addresses of a CTA.
 template <typename C>
-struct QStationaryShared {
-  uint32_t base;
+struct QStationaryShared : CtaShared<C, KeyTile> {
+  using CtaShared<C, KeyTile>::base;
 
   __device__ uint32_t q() const { return base; }
   __device__ uint32_t grad_o(int i) const { return base + C::kOffsetGradO + i * C::kBytesQ; }
@@ -26,22 +26,6 @@ struct QStationaryShared {
     return base + C::kOffsetStaging + (warpgroup * C::kPanels + panel) * C::kPanelGradient;
   }
   __device__ uint32_t stats(int i) const { return base + C::kOffsetStats + i * C::kBytesStats; }
-  __device__ KeyTile& tile(int slot) const {
-    return *static_cast<KeyTile*>(__cvta_shared_to_generic(base + C::kOffsetTiles + slot * 16));
-  }
-  __device__ uint32_t k_full(int copy) const { return barrier(copy); }
-  __device__ uint32_t v_full(int copy) const { return barrier(C::kCopies + copy); }
-  __device__ uint32_t slot_empty(int slot) const { return barrier(2 * C::kCopies + slot); }
-  __device__ uint32_t score_grad_full(int slot) const { return slot_empty(C::kSlots + slot); }
-  __device__ uint32_t grad_o_full(int i) const { return slot_empty(2 * C::kSlots + i); }
-  __device__ uint32_t grad_o_empty(int i) const { return grad_o_full(2 + i); }
-  __device__ uint32_t q_full() const { return grad_o_full(4); }
-  __device__ uint32_t staged(int warpgroup, int panel) const { return grad_o_full(5 + warpgroup * C::kPanels + panel); }
-  __device__ uint32_t staging_free(int warpgroup, int panel) const { return staged(warpgroup + 2, panel); }
-  __device__ uint32_t sums_made() const { return staged(4, 0); }
-
- private:
-  __device__ uint32_t barrier(int i) const { return base + C::kOffsetBarriers + 8 * i; }
 };
 
 // The place of a warpgroup's tiles, every other one, in the rings of slots and of barriers for copies.
@@ -84,9 +68,9 @@ __device__ void load(const BackwardParams& p, const BackwardMaps& maps, QStation
   auto load_block = [&](uint32_t dst, int panel_bytes, int bytes, const CUtensorMap& map, uint32_t barrier, int row,
                         int end) {
     ptx::mbarrier_arrive_expect_tx(barrier, bytes);
-    load_rows(dst, panel_bytes, map, barrier, p.head_dim, row, range.head, end);
+    load_rows(dst, panel_bytes, map, barrier, p.panel_boxes, row, range.head, end);
   };
-  load_block(shared.q(), C::kPanelQ, C::kBytesQ, maps.q, shared.q_full(), q_row, p.seqlen_q);
+  load_block(shared.q(), C::kPanelQ, C::kBytesQ, maps.q, shared.barrier(C::kQFull), q_row, p.seqlen_q);
   Ring<C::kSlots> slot;
   Ring<C::kCopies> copy;
   Entry next = s.entries[range.begin];
@@ -107,20 +91,20 @@ __device__ void load(const BackwardParams& p, const BackwardMaps& maps, QStation
       ++sequences;
     }
     const int i = slot.index, row = kv_begin_row + entry.block * C::kBlockN;
-    ptx::mbarrier_wait(shared.slot_empty(i), slot.phase ^ 1);
+    shared.wait(C::kSlotEmpty + i, slot.phase ^ 1);
     const bool last = t + 2 >= sequence_end;
     shared.tile(i) = {row, kv_end, min(p.ragged_end - row, C::kBlockN), 2 * (sequences - 1) + (last ? 1 : 0)};
-    load_block(shared.k(i), C::kPanelKv, C::kBytesKv, maps.k, shared.k_full(copy.index), row, kv_end);
+    load_block(shared.k(i), C::kPanelKv, C::kBytesKv, maps.k, shared.barrier(C::kKFull + copy.index), row, kv_end);
     if (starts) {
-      const int d = (sequences - 1) % 2, barrier = shared.grad_o_full(d);
-      ptx::mbarrier_wait(shared.grad_o_empty(d), (sequences - 1) / 2 % 2 ^ 1);
+      const int d = (sequences - 1) % 2, barrier = shared.barrier(C::kGradOFull + d);
+      shared.wait(C::kGradOEmpty + d, (sequences - 1) / 2 % 2 ^ 1);
       ptx::mbarrier_arrive_expect_tx(barrier, C::kBytesQ + C::kBytesStats);
-      load_rows(shared.grad_o(d), C::kPanelQ, maps.grad_o, barrier, p.head_dim, q_row, range.head, o_end);
+      load_rows(shared.grad_o(d), C::kPanelQ, maps.grad_o, barrier, p.panel_boxes, q_row, range.head, o_end);
       const int64_t stats =
           static_cast<int64_t>(range.head) * p.stat_blocks + stat_block(o_end - p.seqlen_q, entry.batch);
       ptx::bulk_load(shared.stats(d), p.stats + stats * 2 * kStatRows, C::kBytesStats, barrier);
     }
-    load_block(shared.v(i), C::kPanelKv, C::kBytesKv, maps.v, shared.v_full(copy.index), row, kv_end);
+    load_block(shared.v(i), C::kPanelKv, C::kBytesKv, maps.v, shared.barrier(C::kVFull + copy.index), row, kv_end);
     slot.advance();
     copy.advance();
   }
@@ -133,21 +117,21 @@ __device__ void store(const BackwardParams& p, const BackwardMaps& maps, QStatio
   EveryOther<C> place(warpgroup);
 #pragma unroll 1
   for (uint32_t tile = range.begin + warpgroup; tile < range.end; tile += 2) {
-    ptx::mbarrier_wait(shared.k_full(place.copy), place.phase);
+    shared.wait(C::kKFull + place.copy, place.phase);
     const int slot = place.slot();
     const KeyTile& t = shared.tile(slot);
     const GradientRows rows = {t.kv_row, static_cast<int32_t>(range.head), t.kv_end};
-    ptx::mbarrier_arrive(shared.slot_empty(slot));
+    shared.arrive(C::kSlotEmpty + slot);
     auto store_panels = [&](const CUtensorMap& map, int add, uint32_t parity) {
 #pragma unroll
       for (int panel = 0; panel < C::kPanels; ++panel) {
-        ptx::mbarrier_wait(shared.staged(warpgroup, panel), parity);
+        shared.wait(C::kStaged + warpgroup * C::kPanels + panel, parity);
         if (panel * 64 < p.head_dim) {
           store_box(shared.staging(warpgroup, panel), map, panel, p.head_dim, rows, p.accumulate & add);
         }
         ptx::bulk_commit_group();
         ptx::bulk_wait_group_read<0>();
-        ptx::mbarrier_arrive(shared.staging_free(warpgroup, panel));
+        shared.arrive(C::kStagingFree + warpgroup * C::kPanels + panel);
       }
     };
     store_panels(maps.grad_v, BackwardParams::kAccumulateV, 0);

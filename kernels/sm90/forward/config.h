@@ -51,7 +51,14 @@ struct ForwardConfig {
   static constexpr int kOffsetRing = kOffsetO + (kStoreByTma ? kBytesQ : 0);
   static constexpr int kOffsetTiles = kOffsetRing + kSlots * kBytesSlot;
   static constexpr int kOffsetBarriers = kOffsetTiles + kTiles * 64;
-  static constexpr int kBarriers = 2 * (kSlots + kTiles + kQBuffers);
+  static constexpr int kSlotFull = 0, kSlotEmpty = kSlotFull + kSlots, kTileFull = kSlotEmpty + kSlots;
+  static constexpr int kTileEmpty = kTileFull + kTiles, kQFull = kTileEmpty + kTiles, kQEmpty = kQFull + kQBuffers;
+  static constexpr int kBarriers = kQEmpty + kQBuffers;
+  static __device__ constexpr int arrivals(int barrier) {
+    if (barrier < kSlotEmpty || (barrier >= kTileFull && barrier < kTileEmpty)) return 1;
+    if (barrier >= kQFull && barrier < kQEmpty) return 1;
+    return (barrier >= kTileEmpty && barrier < kQFull ? 1 : 0) + 4 * kWarpgroups;
+  }
   static constexpr int kSharedBytes = kOffsetBarriers + 8 * kBarriers;
   static_assert(kSharedBytes <= 228 * 1024 / kCtas - 1024, "shared memory of a Hopper CTA");
 };

@@ -20,10 +20,12 @@ struct Consumer {
   const ForwardParams& p;
   const CUtensorMap& map_o;
   const ForwardShared<C> shared;
-  const int warpgroup, warp, lane;
-  const uint32_t first_k, first_v;  // descriptors of slot 0, as K and as V
+  const int warpgroup, warp = ptx::uniform(threadIdx.x / 32 % 4), lane = threadIdx.x % 32;
+  // Descriptors of slot 0, as K and as V.
+  const uint32_t first_k = ptx::wgmma_descriptor_low(shared.slot(0), 16);
+  const uint32_t first_v = ptx::wgmma_descriptor_low(shared.slot(0), C::kPanelKv);
 
-  float o[C::kDim / 2];
+  float o[C::kDim / 2] = {};
   float max0, max1, sum0, sum1;      // reference and sum of exponentials of the two rows
   float rescale0 = 1, rescale1 = 1;  // factors of O after a change of reference
   Ring<C::kSlots> slot;
@@ -36,29 +38,14 @@ struct Consumer {
   int accumulate = 0;    // O holds earlier blocks of its tile
   bool short_p = false;  // P has kTailN keys
 
-  JFA_INLINE Consumer(const ForwardParams& params, const CUtensorMap& map, ForwardShared<C> smem, int warpgroup_index)
-      : p(params),
-        map_o(map),
-        shared(smem),
-        warpgroup(warpgroup_index),
-        warp(ptx::uniform(threadIdx.x / 32 % 4)),
-        lane(threadIdx.x % 32),
-        first_k(ptx::wgmma_descriptor_low(smem.slot(0), 16)),
-        first_v(ptx::wgmma_descriptor_low(smem.slot(0), C::kPanelKv)) {
-#pragma unroll
-    for (int i = 0; i < C::kDim / 2; ++i) o[i] = 0;
-  }
-
-  JFA_INLINE void arrive(uint32_t barrier) const { ptx::mbarrier_arrive_if(lane == 0, barrier); }
+  JFA_INLINE void arrive(int barrier) const { shared.arrive_if(lane == 0, barrier); }
 
   // Tile `index` of the list, while it is in the ring.
-  JFA_INLINE const ForwardTile& tile(uint32_t index) const {
-    return *static_cast<const ForwardTile*>(__cvta_shared_to_generic(shared.tile(index % C::kTiles)));
-  }
+  JFA_INLINE const ForwardTile& tile(uint32_t index) const { return shared.tile(index % C::kTiles); }
 
   JFA_INLINE int wait_slot() {
     const int index = slot.index;
-    ptx::mbarrier_wait(shared.slot_full(index), slot.phase);
+    shared.wait(C::kSlotFull + index, slot.phase);
     slot.advance();
     return index;
   }
@@ -66,8 +53,8 @@ struct Consumer {
   // Looks at the tile after `count`, early enough that nothing waits for it.
   JFA_INLINE void peek() {
     const uint32_t next = count + 1;
-    ptx::mbarrier_wait(shared.tile_full(next % C::kTiles), next / C::kTiles % 2);
-    const int4 header = ptx::load_shared_v4(shared.tile(next % C::kTiles));
+    shared.wait(C::kTileFull + next % C::kTiles, next / C::kTiles % 2);
+    const int4 header = ptx::load_shared_v4(shared.tile_address(next % C::kTiles));
     next_keys = header.x;
     next_new_q = header.y;
   }
@@ -79,8 +66,8 @@ struct Consumer {
     if (keys == 0) return false;
     left = (keys - 1) / kN;
     if (next_new_q) {
-      if (q_count > 0) arrive(shared.q_empty((q_count - 1) % C::kQBuffers));  // every product with it is complete
-      ptx::mbarrier_wait(shared.q_full(q_count % C::kQBuffers), q_count / C::kQBuffers % 2);
+      if (q_count > 0) arrive(C::kQEmpty + (q_count - 1) % C::kQBuffers);  // every product with it is complete
+      shared.wait(C::kQFull + q_count % C::kQBuffers, q_count / C::kQBuffers % 2);
       q = ptx::wgmma_descriptor_low(shared.q(q_count % C::kQBuffers) + warpgroup * 64 * 128, 16);
       ++q_count;
     }
@@ -160,8 +147,7 @@ struct Consumer {
     if (keys - block * kN < kN) return true;
     if constexpr (C::kMask) {
       const ForwardTile& t = tile(count);
-      const int first = t.row + warpgroup * 64 + t.diagonal, key = t.begin_key + block * kN;
-      return p.scale < 0 || key < first + 63 - p.mask.left || key + kN - 1 > first + p.mask.right;
+      return p.scale < 0 || p.mask.cuts(t.row + warpgroup * 64 + t.diagonal, 64, t.begin_key + block * kN, kN);
     }
     return false;
   }
@@ -264,11 +250,11 @@ struct Consumer {
   // Ends tile `index` of the list but for O: stores LSE, and reads its description for the last time. It has the time
   // while the next scores are computed.
   JFA_INLINE Target finish(uint32_t index) const {
-    const uint32_t address = shared.tile(index % C::kTiles);
+    const uint32_t address = shared.tile_address(index % C::kTiles);
     const int4 a = ptx::load_shared_v4(address + offsetof(ForwardTile, rows));
     const uint64_t b = ptx::load_shared_u64(address + offsetof(ForwardTile, lse));
     __syncwarp();
-    arrive(shared.tile_empty(index % C::kTiles));
+    arrive(C::kTileEmpty + index % C::kTiles);
     float l0 = sum0, l1 = sum1;
 #pragma unroll
     for (int distance = 1; distance <= 2; distance *= 2) {
@@ -340,7 +326,7 @@ struct Consumer {
     issue_scores<kKeys>(s, k);
     if (left == 0) peek();
     ptx::wgmma_wait_group<0>();
-    arrive(shared.slot_empty(k));
+    arrive(C::kSlotEmpty + k);
     if (needs_mask(left)) mask<kKeys>(s, left);
     start_softmax<kKeys>(s);
     exponentials<kKeys>(s, prob, sum0, sum1);
@@ -368,7 +354,7 @@ struct Consumer {
     const Target target = finish(count - 1);
     if (left == 0) peek();
     ptx::wgmma_wait_group<1>();
-    arrive(shared.slot_empty(k));
+    arrive(C::kSlotEmpty + k);
     if (needs_mask(left)) mask<kKeys>(s, left);
     if constexpr (C::kZeroReference) {
       max0 = max1 = 0;
@@ -381,7 +367,7 @@ struct Consumer {
       exponentials<kKeys>(s, next, sum0, sum1);
     }
     ptx::wgmma_wait_group<0>();
-    arrive(shared.slot_empty(v));
+    arrive(C::kSlotEmpty + v);
     store(target);
     accumulate = 0;
     short_p = kKeys != kN;
@@ -397,7 +383,7 @@ struct Consumer {
     pass_turn();
     if (--left == 0) peek();
     ptx::wgmma_wait_group<1>();
-    arrive(shared.slot_empty(k));
+    arrive(C::kSlotEmpty + k);
     const bool masked = C::kMask && needs_mask(left);
     // Any reference is exact as long as nothing overflows: the one of earlier blocks is tried first.
     bool exact = !C::kOptimistic || masked;
@@ -416,7 +402,7 @@ struct Consumer {
     sum0 += x;
     sum1 += y;
     ptx::wgmma_wait_group<0>();
-    arrive(shared.slot_empty(v));
+    arrive(C::kSlotEmpty + v);
     if (exact) rescale();
     accumulate = 1;
     short_p = false;
@@ -433,7 +419,7 @@ struct Consumer {
     if (!next_tile()) {
       const int v = issue_output(prob);
       ptx::wgmma_wait_group<0>();
-      arrive(shared.slot_empty(v));
+      arrive(C::kSlotEmpty + v);
       store(finish(count - 1));
       return false;
     }

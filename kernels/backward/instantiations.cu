@@ -1,0 +1,5 @@
+#include "backward/finish.cuh"
+
+JFA_BACKWARD_SIDES(64)
+JFA_BACKWARD_SIDES(128)
+JFA_BACKWARD_SIDES(256)

@@ -1,0 +1,6 @@
+#include "sm100/backward/kernel.cuh"
+
+JFA_SM100_BACKWARD(d64, 64, 1)
+JFA_SM100_BACKWARD(d128, 128, 1)
+JFA_SM100_BACKWARD(d128_pair, 128, 2)
+JFA_SM100_BACKWARD(d256, 256, 1)
