@@ -305,7 +305,7 @@ impl Plan {
         unsafe {
             match &self.backend {
                 Backend::Cpu(plan) => plan.forward(&self.problem, &args, &mut carver),
-                Backend::Cuda(plan) => plan.forward(&self.problem, &extent, &args, stream)?,
+                Backend::Cuda(plan) => plan.forward(&self.problem, &extent, &args, &mut carver, stream)?,
             }
         }
         Ok(())

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use jfa::problem::{Alignment, Device, Dtype, IndexType, Limits, Mask, Problem, Sequence};
 use jfa::schedule::{
-    BackwardDeal, BackwardSchedule, Deal, ForwardSchedule, Load, Tile, blocks, class_keys, greedy_longest_first,
+    BackwardDeal, BackwardSchedule, Deal, Entry, ForwardSchedule, HandedOut, Load, SHORT_PART, Tile, blocks,
+    class_keys, greedy_longest_first,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -77,7 +78,9 @@ fn unique(tiles: impl Iterator<Item = Tile>) -> Result<BTreeSet<Tile>, TestCaseE
 
 fn check_forward(p: &Problem, sequences: &[Sequence], block_m: i64, workers: u32) -> Result<(), TestCaseError> {
     let schedule = ForwardSchedule::new(p, sequences, block_m, workers);
-    let deal = schedule.deal;
+    prop_assert_eq!(schedule.deal.handed_out == HandedOut::EachTile, !p.mask.hides_nothing());
+    let deal = Deal::new(schedule.width() as u32, p.broadcast_q, workers);
+    let schedule = schedule.dealt(deal);
     prop_assert!(deal.workers >= 1 && deal.workers <= workers);
     prop_assert_eq!(deal.workers.is_multiple_of(deal.group), deal.stride == 0);
     let done = unique((0..deal.workers).flat_map(|worker| schedule.worker(worker)))?;
@@ -107,10 +110,11 @@ fn check_forward(p: &Problem, sequences: &[Sequence], block_m: i64, workers: u32
     let width = schedule.width() as u32;
     let parts = schedule.clone().dealt(Deal::with_parts(width, p.broadcast_q, workers, schedule.num_tiles()));
     let dealt = (0..parts.deal.workers).flat_map(|worker| parts.worker(worker));
-    let done = unique(dealt.chain((0..parts.deal.parts).flat_map(|part| parts.part(part))))?;
+    let count = if let HandedOut::Parts(count) = parts.deal.handed_out { count } else { 0 };
+    let done = unique(dealt.chain((0..count).flat_map(|part| parts.part(part))))?;
     prop_assert_eq!(&done, &valid);
-    prop_assert_eq!(parts.deal.parts > 0, schedule.num_tiles() > u64::from(workers));
-    for part in 0..parts.deal.parts {
+    prop_assert_eq!(count > 0, schedule.num_tiles() > u64::from(workers));
+    for part in 0..count {
         let mut places = parts.part(part).map(|tile| (tile.head, tile.block));
         if let (Some(first), true) = (places.next(), p.broadcast_q) {
             prop_assert!(schedule.blocks_per_entry == 1 || places.all(|place| place == first));
@@ -128,11 +132,34 @@ fn check_forward(p: &Problem, sequences: &[Sequence], block_m: i64, workers: u32
         }
     }
 
+    // Handed out one by one, nobody ends later than the others by more than a tile.
+    let each = schedule.clone().dealt(Deal::each_tile(workers));
+    prop_assert_eq!((0..workers).map(|worker| each.worker(worker).count()).sum::<usize>(), 0);
+    let load = each.load(p, sequences);
+    let total: u64 = listed.iter().map(|&tile| keys(p, sequences, block_m, tile)).sum();
+    let largest = listed.iter().map(|&tile| keys(p, sequences, block_m, tile)).max().unwrap_or(0);
+    prop_assert!(load.max() <= total / u64::from(workers) + largest);
+
+    // Long entries follow each other sequence by sequence, the longest first, from the last block of queries on; short
+    // ones are sorted by their own keys.
     let class = class_keys(p.limits.seqlen_kv);
-    let costs: Vec<i64> = (0..schedule.num_tiles())
-        .map(|i| blocks(keys(p, sequences, block_m, schedule.tile(i)) as i64, class))
+    let few = sequences.iter().map(|s| s.len_kv).max().unwrap_or(0) / SHORT_PART;
+    let own = |entry: &Entry| {
+        let tile = Tile { batch: entry.batch, head: 0, block: entry.block };
+        keys(p, sequences, block_m * i64::from(schedule.blocks_per_entry), tile) as i64
+    };
+    let is_long = |entry: &Entry| own(entry) > few;
+    let classes: Vec<i64> = schedule
+        .entries
+        .iter()
+        .map(|entry| blocks(if is_long(entry) { sequences[entry.batch as usize].len_kv } else { own(entry) }, class))
         .collect();
-    prop_assert!(costs.is_sorted_by(|a, b| a >= b), "entries are not sorted by class: {costs:?}");
+    prop_assert!(classes.is_sorted_by(|a, b| a >= b), "entries are not sorted by class: {classes:?}");
+    let long: Vec<&Entry> = schedule.entries.iter().filter(|entry| is_long(entry)).collect();
+    let runs = long.chunk_by(|a, b| a.batch == b.batch);
+    let seen: BTreeSet<u32> = long.iter().map(|entry| entry.batch).collect();
+    prop_assert_eq!(runs.clone().count(), seen.len(), "a sequence is torn apart");
+    prop_assert!(runs.into_iter().all(|run| run.is_sorted_by(|a, b| a.block > b.block)));
     // Nobody waits for a worker that has two tiles more than itself.
     let in_lanes = deal.workers / deal.group * deal.group;
     let counts: Vec<usize> = (0..in_lanes).map(|worker| schedule.worker(worker).count()).collect();
@@ -282,7 +309,7 @@ fn assert_forward_even(what: &str, p: &Problem, sequences: &[Sequence], block_m:
     for workers in [132, 148] {
         let schedule = ForwardSchedule::new(p, sequences, block_m, workers);
         let cost = |tile| keys(p, sequences, block_m, tile);
-        let load = Load::of(schedule.deal.workers, |worker| schedule.worker(worker), cost);
+        let load = schedule.load(p, sequences);
         let costs = (0..schedule.num_tiles()).map(|index| cost(schedule.tile(index))).collect();
         assert_even(what, load, costs, workers);
     }

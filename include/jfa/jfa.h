@@ -254,12 +254,13 @@ enum jfa_scheduler
    */
   JFA_SCHEDULER_STATIC = 0,
   /**
-   * Workers take the next tile of the list from a counter (backward; on Blackwell if deterministic).
+   * Workers take the next tile of the list from a counter (backward, on Blackwell if deterministic; forward with a
+   * mask, but not on Blackwell).
    */
   JFA_SCHEDULER_ATOMIC = 1,
   /**
-   * Cluster launch control hands out the list; in the forward, what is left of it after a fixed list of the longest
-   * tiles (Blackwell).
+   * Cluster launch control hands out the list; in the forward without a mask, what is left of it after a fixed list
+   * of the longest tiles (Blackwell).
    */
   JFA_SCHEDULER_CLUSTER_LAUNCH_CONTROL = 2,
 };

@@ -53,7 +53,7 @@ struct PlanState {
 struct ForwardSchedule {
   const PlanState* state;     // [1]
   const Sequence* sequences;  // [batch]
-  const Entry* entries;       // [forward_entries + keyless_entries], longest first
+  const Entry* entries;       // [forward_entries + keyless_entries], longest sequences first
   uint32_t heads;             // query heads
   uint32_t blocks_per_entry;  // query blocks of an entry
   uint32_t workers;           // CTAs that get tiles
@@ -138,6 +138,7 @@ struct ForwardParams {
   int64_t o_head_stride;    // elements
   void* o;                  // [total_o, heads_q, head_dim]
   float* lse;               // [heads_q, total_o], broadcast [batch, heads_q, seqlen_q]; may be null
+  uint32_t* places;         // [1] or null: tiles that were handed out beyond the first of each CTA; with a mask
 };
 
 // A tensor of rows x heads x head_dim elements whose last dimension is contiguous.

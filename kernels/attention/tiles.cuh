@@ -31,16 +31,16 @@ struct alignas(16) ForwardTile {
 };
 static_assert(sizeof(ForwardTile) == 64);
 
-// Tile `index` of the sorted list; block innermost, then head. kPack: query heads share tiles.
-template <bool kPack = false>
-__device__ __forceinline__ ForwardTile forward_tile(const ForwardParams& p, uint32_t index, int block_m) {
+// Describes tile `index` of the list; block innermost, then head. kPack: query heads share tiles. Field by field: the
+// warp that does this has few registers.
+template <bool kPack>
+JFA_INLINE void describe_tile(const ForwardParams& p, uint32_t index, int block_m, ForwardTile& t) {
   const ForwardSchedule& s = p.schedule;
   const uint32_t width = s.heads * s.blocks_per_entry;
   const Entry entry = s.entries[index / width];
   const uint32_t inner = index % width;
   const Sequence seq = s.sequences[entry.batch];
   const int32_t len_q = seq.len_q, len_kv = seq.len_kv;
-  ForwardTile t;
   t.head = inner / s.blocks_per_entry;
   const int shift = kPack ? p.pack_shift : 0;
   block_m >>= shift;
@@ -57,7 +57,6 @@ __device__ __forceinline__ ForwardTile forward_tile(const ForwardParams& p, uint
   t.o_end = static_cast<int32_t>(seq.begin_o) + len_q;
   const int64_t lse = seq.begin_o * p.lse_begin_scale + (t.head << shift) * p.lse_head_stride + t.row;
   t.lse = p.lse == nullptr ? nullptr : p.lse + lse;
-  return t;
 }
 
 // Calls `visit(index)` for every tile of this CTA, in its order; see ForwardSchedule::worker in

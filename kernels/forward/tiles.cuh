@@ -17,36 +17,46 @@ template <typename C, typename Shared>
 struct TileWriter {
   const ForwardParams& p;
   const Shared shared;
-  const bool writes = true;  // in one thread
-  Ring<C::kTiles> ring;
+  const bool writes = true;     // in one thread
+  uint32_t number = 0;          // tiles of this CTA so far
   int32_t head = -1, row = -1;  // of the tile before
 
-  // Publishes tile `index` of the list.
-  JFA_INLINE void publish(uint32_t index) {
-    ForwardTile tile = forward_tile<C::kPack>(p, index, C::kBlockM);
-    tile.new_q = !p.broadcast_q || tile.head != head || tile.row != row;
-    head = tile.head;
-    row = tile.row;
-    publish(tile);
+  // Waits for room for a description.
+  JFA_INLINE void wait() const { shared.wait(C::kTileEmpty + number % C::kTiles, number / C::kTiles % 2 ^ 1); }
+
+  // Publishes tile `index` of the list, after a wait; the keys that it visits.
+  JFA_INLINE int publish(uint32_t index) {
+    int keys = 0;
+    fill([&](ForwardTile& tile) {
+      describe_tile<C::kPack>(p, index, C::kBlockM, tile);
+      tile.new_q = !p.broadcast_q || tile.head != head || tile.row != row;
+      head = tile.head;
+      row = tile.row;
+      keys = tile.keys;
+    });
+    return keys;
   }
 
-  JFA_INLINE void end() { publish(ForwardTile{}); }
+  JFA_INLINE void end() {
+    fill([](ForwardTile& tile) { tile = ForwardTile{}; });
+  }
 
  private:
-  JFA_INLINE void publish(const ForwardTile& tile) {
-    shared.wait(C::kTileEmpty + ring.index, ring.phase ^ 1);
+  template <typename Describe>
+  JFA_INLINE void fill(Describe describe) {
     if (writes) {
-      shared.tile(ring.index) = tile;
-      shared.arrive(C::kTileFull + ring.index);
+      describe(shared.tile(number % C::kTiles));
+      shared.arrive(C::kTileFull + number % C::kTiles);
     }
-    ring.advance();
+    ++number;
   }
 };
 
 // O = 0 and LSE = -inf for tile `index`, none of whose queries sees a key; by a warp.
 template <typename C>
 __device__ __forceinline__ void fill_keyless_tile(const ForwardParams& p, uint32_t index) {
-  const ForwardTile tile = forward_tile<C::kPack>(p, index, C::kBlockM);
+  ForwardTile tile;
+  describe_tile<C::kPack>(p, index, C::kBlockM, tile);
   const int shift = C::kPack ? p.pack_shift : 0, pack = 1 << shift, lane = threadIdx.x % 32;
   const int64_t first = static_cast<int64_t>(tile.o_end) - (tile.rows >> shift);
   const int rows = min(tile.rows, C::kBlockM);

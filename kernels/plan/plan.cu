@@ -9,7 +9,9 @@ namespace {
 
 constexpr int kWarps = 32;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kClasses = 1024;  // cost classes 1 .. kClasses of the forward; class 0 sees no key
+constexpr int kClasses = 1024;  // classes 1 .. kClasses of the forward's entries; class 0 sees no key
+// Entries are short up to this part of the longest sequence; see src/schedule/forward.rs.
+constexpr int kShortPart = 16;
 
 struct Shared {
   uint32_t counts[kWarps][kClasses + 1];  // entries of each class in the share of each warp, then where they go
@@ -18,6 +20,7 @@ struct Shared {
   uint32_t backward_total, unseen_total;
   uint32_t scan[kWarps];
   unsigned long long first_error;
+  int longest;  // keys of a sequence
 };
 
 __device__ int64_t index_at(const void* array, bool wide, int64_t i) {
@@ -72,16 +75,17 @@ __device__ Finding read_sequence(const PlanParams& p, int b, Sequence& sequence)
 __device__ int blocks(int rows, int size) { return (rows + size - 1) / size; }
 
 // Forward entries of a sequence.
-__device__ int forward_entries(const PlanParams& p, const Sequence& s) {
-  return blocks(blocks(s.len_q, p.block_m), p.blocks_per_entry);
+__device__ int forward_entries(const PlanParams& p, int len_q) {
+  return blocks(blocks(len_q, p.block_m), p.blocks_per_entry);
 }
 
-// Cost class of a forward entry.
-__device__ int forward_class(const PlanParams& p, int len_q, int len_kv, int entry) {
+// Class of a forward entry: that of the keys of its sequence, or of its own keys if they are at most `few`.
+__device__ int forward_class(const PlanParams& p, int few, int len_q, int len_kv, int entry) {
   const int diagonal = p.mask.diagonal(len_q, len_kv);
   const int row = entry * p.blocks_per_entry * p.block_m;
   const int last = min(row + p.blocks_per_entry * p.block_m, len_q) - 1;
-  return blocks(max(p.mask.end_key(last, diagonal, len_kv) - p.mask.begin_key(row, diagonal), 0), p.class_keys);
+  const int keys = max(p.mask.end_key(last, diagonal, len_kv) - p.mask.begin_key(row, diagonal), 0);
+  return blocks(keys > few ? len_kv : keys, p.class_keys);
 }
 
 // The blocks of keys of a sequence that some query sees: [first, end).
@@ -146,20 +150,23 @@ __device__ Sequence load_sequence(const PlanParams& p, int base, int count) {
   return lane < count ? p.sequences[base + lane] : Sequence{};
 }
 
-// Writes this warp's share of the lists, in the order of the sequences within each class.
-__device__ void write_lists(const PlanParams& p, Shared& shared, uint32_t backward_base, uint32_t unseen_base) {
+// Writes this warp's share of the lists, in the order of the sequences within each class, blocks of queries from the
+// last one on.
+__device__ void write_lists(const PlanParams& p, Shared& shared, int few, uint32_t backward_base,
+                            uint32_t unseen_base) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint32_t backward_at = backward_base + shared.backward[warp], unseen_at = unseen_base + shared.unseen[warp];
   for_each_group(p, [&](int base, int count) {
     const Sequence s = load_sequence(p, base, count);
-    for_each_item(forward_entries(p, s), [&](int owner, int item) {
+    for_each_item(forward_entries(p, s.len_q), [&](int owner, int item) {
       const int len_q = __shfl_sync(~0u, s.len_q, max(owner, 0)), len_kv = __shfl_sync(~0u, s.len_kv, max(owner, 0));
-      const int cls = owner >= 0 ? forward_class(p, len_q, len_kv, item) : -1;
+      const int entry = forward_entries(p, len_q) - 1 - item;
+      const int cls = owner >= 0 ? forward_class(p, few, len_q, len_kv, entry) : -1;
       const uint32_t peers = __match_any_sync(~0u, cls);
       const uint32_t rank = __popc(peers & ((1u << lane) - 1));
       if (owner >= 0) {
         const uint32_t at = shared.counts[warp][cls] + rank;
-        p.forward[at] = {static_cast<uint32_t>(base + owner), static_cast<uint32_t>(item * p.blocks_per_entry)};
+        p.forward[at] = {static_cast<uint32_t>(base + owner), static_cast<uint32_t>(entry * p.blocks_per_entry)};
       }
       __syncwarp();
       if (owner >= 0 && rank == 0) shared.counts[warp][cls] += __popc(peers);
@@ -197,10 +204,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) jfa_plan_update_kernel
   const uint32_t rank = cluster.block_rank(), ranks = cluster.num_blocks();
 
   // 1. Read and check.
-  if (threadIdx.x == 0) shared.first_error = ~0ull;
+  if (threadIdx.x == 0) {
+    shared.first_error = ~0ull;
+    shared.longest = 0;
+  }
   for (int i = threadIdx.x; i < kWarps * (kClasses + 1); i += kThreads) (&shared.counts[0][0])[i] = 0;
   cluster.sync();
   unsigned long long* first_error = cluster.map_shared_rank(&shared.first_error, 0);
+  int* const longest = cluster.map_shared_rank(&shared.longest, 0);
+  int most = 0;  // keys of this thread's sequences
   for_each_group(p, [&](int base, int count) {
     Sequence sequence;
     if (lane >= count) return;
@@ -208,18 +220,22 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) jfa_plan_update_kernel
       atomicMin(first_error, static_cast<unsigned long long>(base + lane));
     } else {
       p.sequences[base + lane] = sequence;
+      most = max(most, sequence.len_kv);
     }
   });
+  most = __reduce_max_sync(~0u, most);
+  if (lane == 0) atomicMax(longest, most);
   cluster.sync();
   const unsigned long long error = *first_error;
   if (error == ~0ull) {
+    const int few = *longest / kShortPart;
     // 2. Count: forward entries by class, backward entries, for each warp's share of the sequences.
     uint32_t backward = 0, unseen = 0;
     for_each_group(p, [&](int base, int count) {
       const Sequence s = load_sequence(p, base, count);
-      for_each_item(forward_entries(p, s), [&](int owner, int item) {
+      for_each_item(forward_entries(p, s.len_q), [&](int owner, int item) {
         const int len_q = __shfl_sync(~0u, s.len_q, max(owner, 0)), len_kv = __shfl_sync(~0u, s.len_kv, max(owner, 0));
-        if (owner >= 0) atomicAdd(&shared.counts[warp][forward_class(p, len_q, len_kv, item)], 1);
+        if (owner >= 0) atomicAdd(&shared.counts[warp][forward_class(p, few, len_q, len_kv, item)], 1);
       });
       const Seen seen = seen_blocks(p, s);
       backward += padded(p, seen);
@@ -288,7 +304,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) jfa_plan_update_kernel
       }
     }
     __syncthreads();
-    write_lists(p, shared, backward_base, unseen_base);
+    write_lists(p, shared, few, backward_base, unseen_base);
     if (rank == 0 && threadIdx.x == 0) *p.state = state;
   } else {
     cluster.sync();  // nobody leaves before all have read the error

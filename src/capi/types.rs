@@ -81,10 +81,11 @@ pub const JFA_ACCUMULATE_GRAD_V: u32 = 4;
 pub enum jfa_scheduler {
     /// Every worker has a fixed list.
     Static = 0,
-    /// Workers take the next tile of the list from a counter (backward; on Blackwell if deterministic).
+    /// Workers take the next tile of the list from a counter (backward, on Blackwell if deterministic; forward with a
+    /// mask, but not on Blackwell).
     Atomic = 1,
-    /// Cluster launch control hands out the list; in the forward, what is left of it after a fixed list of the longest
-    /// tiles (Blackwell).
+    /// Cluster launch control hands out the list; in the forward without a mask, what is left of it after a fixed list
+    /// of the longest tiles (Blackwell).
     ClusterLaunchControl = 2,
 }
 

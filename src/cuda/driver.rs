@@ -301,6 +301,15 @@ impl Kernel {
     }
 }
 
+/// Enqueues zeros for `count` values.
+///
+/// # Safety
+/// `to` is device memory with room for them; the stream belongs to the current context.
+pub(super) unsafe fn zero(to: *mut u32, count: usize, stream: *mut c_void) -> Result<()> {
+    // SAFETY: the caller's promise.
+    check(unsafe { sys::cuMemsetD32Async(to as u64, 0, count, stream.cast()) }, "cuMemsetD32Async")
+}
+
 /// Shape of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Launch {

@@ -1,15 +1,16 @@
 //! The forward kernel of a plan, and its launch.
 
 use std::ffi::c_void;
+use std::ptr::null_mut;
 
-use super::driver::{Kernel, Launch};
+use super::driver::{self, Kernel, Launch};
 use super::params::{ForwardParams, ForwardSchedule, Mask};
 use super::tensor_map::{self, Columns, Shape, TensorMap};
 use super::{Plan, ragged_end};
 use crate::error::Result;
-use crate::plan::{self, Extent};
+use crate::plan::{self, Extent, Scheduler};
 use crate::problem::Problem;
-use crate::schedule;
+use crate::schedule::{self, Deal, HandedOut};
 use crate::workspace::Carver;
 
 /// A forward kernel and its tile.
@@ -56,13 +57,50 @@ pub(super) fn suffixes(problem: &Problem, dim: u32) -> (String, String) {
 }
 
 impl Plan {
-    /// Counts or carves the forward's workspace.
-    pub fn carve_forward(&self, _problem: &Problem, _carver: &mut Carver) {}
+    /// How CTAs come by their tiles: without more of them than CTAs, each has one at once.
+    pub(super) fn forward_scheduler(&self, problem: &Problem) -> Scheduler {
+        let Deal { workers, handed_out, .. } = self.deal;
+        let most = self.forward_tiles_at_most(problem, problem.limits.total_q, problem.limits.batch);
+        match handed_out {
+            HandedOut::Parts(_) => Scheduler::ClusterLaunchControl,
+            HandedOut::EachTile if most <= workers.into() => Scheduler::Static,
+            HandedOut::EachTile if self.forward.takes_parts => Scheduler::ClusterLaunchControl,
+            HandedOut::EachTile => Scheduler::Atomic,
+            HandedOut::Nothing => Scheduler::Static,
+        }
+    }
+
+    /// Counts or carves the forward's workspace: the counter that hands out tiles, if one does.
+    pub fn carve_forward(&self, problem: &Problem, carver: &mut Carver) -> *mut u32 {
+        match self.forward_scheduler(problem) {
+            Scheduler::Atomic => carver.take(1),
+            Scheduler::Static | Scheduler::ClusterLaunchControl => null_mut(),
+        }
+    }
+
+    fn forward_tiles_at_most(&self, problem: &Problem, total_q: i64, batch: i64) -> i64 {
+        let (heads, blocks) = self.forward.tile_shape(problem);
+        let entries =
+            super::forward_entries_at_most(problem, total_q, batch, self.forward.block_m, self.blocks_per_entry);
+        entries * i64::from(heads * blocks)
+    }
+
+    /// CTAs of a launch for at most `tiles` tiles.
+    fn forward_grid(&self, tiles: i64) -> u32 {
+        let Deal { workers, handed_out, .. } = self.deal;
+        match handed_out {
+            HandedOut::Parts(parts) => workers + parts,
+            HandedOut::EachTile if self.forward.takes_parts && tiles > workers.into() => {
+                (i64::from(workers) + tiles).min(i32::MAX.into()) as u32
+            }
+            HandedOut::Nothing | HandedOut::EachTile => workers,
+        }
+    }
 
     /// Enqueues O and LSE.
     ///
     /// # Safety
-    /// The tensors are device memory that holds the rows of the batch; `stream` is a stream of this device.
+    /// The tensors and the carver's memory are device memory that holds the rows of the batch; `stream` is a stream of this device.
     ///
     /// # Errors
     /// `InvalidArgument` for host memory, `Cuda`.
@@ -71,6 +109,7 @@ impl Plan {
         problem: &Problem,
         extent: &Extent,
         args: &plan::Forward,
+        carver: &mut Carver,
         stream: *mut c_void,
     ) -> Result<()> {
         if extent.total_o == 0 {
@@ -81,6 +120,8 @@ impl Plan {
             self.gpu.check_pointer(name, pointer)?;
         }
         self.gpu.check_pointer("lse", args.lse.cast())?;
+        let places = self.carve_forward(problem, carver);
+        self.gpu.check_pointer("workspace", places.cast())?;
         let ragged_end = ragged_end(problem);
         let shape = |rows, heads| Shape { rows, heads, head_dim: problem.head_dim, ragged_end };
         let map = |tensor, rows, heads, box_rows| {
@@ -118,10 +159,15 @@ impl Plan {
             o_head_stride: args.o.head_stride,
             o: args.o.data,
             lse: args.lse,
+            places,
         };
         // SAFETY: the parameters match the kernel's; the caller answers for the stream.
         unsafe {
-            let launch = Launch { grid: self.deal.workers + self.deal.parts, cluster: 1, dependent: true };
+            if !places.is_null() {
+                driver::zero(places, 1, stream)?;
+            }
+            let tiles = self.forward_tiles_at_most(problem, extent.total_q, extent.batch);
+            let launch = Launch { grid: self.forward_grid(tiles), cluster: 1, dependent: places.is_null() };
             self.forward.kernel.launch(launch, stream, [(&raw const maps).cast(), (&raw const params).cast()])
         }
     }

@@ -20,7 +20,7 @@ use params::{Mask, PlanParams, UNBOUNDED};
 pub use params::{PlanState, Sequence};
 
 use crate::error::{Error, Result, Status};
-use crate::plan::{Batch, Extent, Info, Phase, Scheduler};
+use crate::plan::{Batch, Extent, Info, Phase};
 use crate::problem::{Dtype, IndexType, Problem};
 use crate::schedule::{self, Deal, Entry, class_keys};
 
@@ -70,10 +70,13 @@ impl Plan {
         };
         let limits = &problem.limits;
         let blocks_per_entry = schedule::blocks_per_entry(problem, forward.block_m);
-        let most_entries = forward_entries_at_most(problem, forward.block_m, blocks_per_entry);
+        let most_entries =
+            forward_entries_at_most(problem, limits.total_q, limits.batch, forward.block_m, blocks_per_entry);
         let (packs, blocks) = forward.tile_shape(problem);
         let width = packs * blocks;
-        let deal = if forward.takes_parts {
+        let deal = if forward::is_masked(problem) {
+            Deal::each_tile(multiprocessors)
+        } else if forward.takes_parts {
             Deal::with_parts(width, problem.broadcast_q, multiprocessors, most_entries as u64 * u64::from(width))
         } else {
             Deal::new(width, problem.broadcast_q, multiprocessors * forward.ctas)
@@ -202,7 +205,7 @@ impl Plan {
                 kernel: self.forward.name.clone(),
                 workers: self.deal.workers,
                 cluster: 1,
-                scheduler: if self.deal.parts > 0 { Scheduler::ClusterLaunchControl } else { Scheduler::Static },
+                scheduler: self.forward_scheduler(problem),
                 block_m: self.forward.block_m,
                 block_n: self.forward.block_n,
                 tiles: u64::from(state.forward_entries) * forward.width(),
@@ -277,12 +280,12 @@ fn blocks_at_most(total: i64, batch: i64, block: i64) -> i64 {
     total / block + batch
 }
 
-fn forward_entries_at_most(problem: &Problem, block_m: i64, blocks_per_entry: u32) -> i64 {
-    let limits = &problem.limits;
+/// Forward entries of `batch` sequences of `total_q` packed queries together.
+fn forward_entries_at_most(problem: &Problem, total_q: i64, batch: i64, block_m: i64, blocks_per_entry: u32) -> i64 {
     if problem.broadcast_q {
-        limits.batch * schedule::blocks(limits.seqlen_q, block_m * i64::from(blocks_per_entry))
+        batch * schedule::blocks(problem.limits.seqlen_q, block_m * i64::from(blocks_per_entry))
     } else {
-        blocks_at_most(limits.total_q, limits.batch, block_m)
+        blocks_at_most(total_q, batch, block_m)
     }
 }
 
@@ -304,7 +307,7 @@ fn check_limits(problem: &Problem, block_m: i64) -> Result<()> {
         }
     }
     let blocks_per_entry = schedule::blocks_per_entry(problem, block_m);
-    let tiles = forward_entries_at_most(problem, block_m, blocks_per_entry)
+    let tiles = forward_entries_at_most(problem, limits.total_q, limits.batch, block_m, blocks_per_entry)
         .checked_mul(i64::from(blocks_per_entry) * i64::from(problem.heads_q));
     if tiles.is_none_or(|tiles| tiles > u32::MAX.into()) {
         let message = "the batch may have more than 2^32 tiles: lower max_batch, the maxima of rows, or heads_q";

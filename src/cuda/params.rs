@@ -128,6 +128,7 @@ pub(super) struct ForwardParams {
     pub o_head_stride: i64,
     pub o: *mut c_void,
     pub lse: *mut f32,
+    pub places: *mut u32,
 }
 
 /// Rows x heads x head_dim elements.

@@ -1,4 +1,4 @@
-//! Forward tiles: blocks of queries, longest first, dealt in a zigzag.
+//! Forward tiles: blocks of queries, those of the longest sequences first, dealt in a zigzag or handed out.
 
 use super::{Entry, Load, Tile, blocks, zigzag};
 use crate::problem::{Problem, Sequence};
@@ -7,6 +7,9 @@ use crate::problem::{Problem, Sequence};
 pub const MAX_CLASSES: i64 = 1024;
 /// Keys of one cost class at least: entries that differ by less are not worth telling apart.
 pub const MIN_CLASS_KEYS: i64 = 16;
+/// Entries are short if they see at most this part of the longest sequence: they are sorted by their own keys and come
+/// last, so that what is handed out at the end is small, at the price of reading that part of K and V again.
+pub const SHORT_PART: i64 = 16;
 /// What keeping every worker on its (head, block) may cost, in percent of the ideal time.
 const LOSS_PERCENT: f64 = 4.0;
 /// What is dealt ahead where the rest is handed out at run time, in percent of the tiles. Twin of `kStaticPercent` in
@@ -17,19 +20,22 @@ const PARTS_PER_WORKER: u32 = 4;
 
 /// The order of the forward.
 ///
-/// Entries are sorted by the keys they visit, descending. Each expands to `width` tiles: all heads, and for broadcast
-/// Q without a mask all query blocks too, which then cost the same. Tiles are dealt to lanes of `group` adjacent
-/// workers in a zigzag. With `group == width` a worker keeps its (head, block) for good, so that Q stays resident
+/// Entries are sorted by the keys of their sequence, descending; those of a sequence follow each other from the last
+/// block on, so that what runs at the same time reads the same K and V, and with a causal mask the longest come first.
+/// Only short ones are sorted by the keys that they see themselves.
+/// Each expands to `width` tiles: all heads, and for broadcast Q without a mask all query blocks too, which then cost
+/// the same. Where tiles of a sequence cost the same, they are dealt to lanes of `group` adjacent workers in a zigzag.
+/// With `group == width` a worker keeps its (head, block) for good, so that Q stays resident
 /// while neighbours read the same K and V at the same time. The workers beyond the last whole lane then share every
 /// `stride`-th entry, one (head, block) after the other.
 ///
-/// With `parts`, only the longest tiles are dealt so. The rest of the list is cut into parts, of one (head, block) each,
-/// which workers take one after the other when they have time.
+/// With parts, only the longest tiles are dealt so. The rest of the list is cut into parts, of one (head, block) each,
+/// which workers take one after the other when they have time. With a mask each tile is handed out by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardSchedule {
     /// Queries of a block.
     pub block_m: i64,
-    /// Blocks that see keys, longest first.
+    /// Blocks that see keys, those of the longest sequences first.
     pub entries: Vec<Entry>,
     /// Blocks of queries that see no key: their O is 0 and their LSE -inf.
     pub keyless: Vec<Entry>,
@@ -50,8 +56,19 @@ pub struct Deal {
     pub group: u32,
     /// Every `stride`-th entry goes to the workers beyond the last lane; 0 if there are none.
     pub stride: u32,
-    /// Parts of the list that are handed out at run time; 0 if all of it is dealt.
-    pub parts: u32,
+    /// What is handed out at run time.
+    pub handed_out: HandedOut,
+}
+
+/// What is not dealt, but handed out at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandedOut {
+    /// All tiles are dealt.
+    Nothing,
+    /// So many parts of the list.
+    Parts(u32),
+    /// All tiles, one by one, in the order of the list.
+    EachTile,
 }
 
 /// Keys of one cost class for sequences of at most `seqlen_kv` keys.
@@ -61,24 +78,30 @@ pub fn class_keys(seqlen_kv: i64) -> i64 {
 
 impl ForwardSchedule {
     /// Lists the query blocks of `sequences` in blocks of `block_m` rows, for at most `workers` workers, which get all of
-    /// them ahead.
+    /// them ahead, or with a mask one by one.
     pub fn new(problem: &Problem, sequences: &[Sequence], block_m: i64, workers: u32) -> Self {
         let heads = problem.heads_q as u32;
         let blocks_per_entry = blocks_per_entry(problem, block_m);
         let class = class_keys(problem.limits.seqlen_kv);
+        let few = sequences.iter().map(|s| s.len_kv).max().unwrap_or(0) / SHORT_PART;
         let mut classified: Vec<(i64, Entry)> = Vec::with_capacity(sequences.len());
         for (batch, s) in sequences.iter().enumerate() {
-            for block in (0..blocks(s.len_q, block_m)).step_by(blocks_per_entry as usize) {
-                let rows = block * block_m..((block + i64::from(blocks_per_entry)) * block_m).min(s.len_q);
+            let rows_per_entry = block_m * i64::from(blocks_per_entry);
+            for entry in (0..blocks(s.len_q, rows_per_entry)).rev() {
+                let rows = entry * rows_per_entry..((entry + 1) * rows_per_entry).min(s.len_q);
                 let keys = problem.mask.keys(rows, s.len_q, s.len_kv);
-                let entry = Entry { batch: batch as u32, block: block as u32 };
-                classified.push((blocks(keys.end - keys.start, class), entry));
+                let entry = Entry { batch: batch as u32, block: entry as u32 * blocks_per_entry };
+                let keys = (keys.end - keys.start).max(0);
+                classified.push((blocks(if keys > few { s.len_kv } else { keys }, class), entry));
             }
         }
         classified.sort_by_key(|&(class, _)| std::cmp::Reverse(class));
         let seen = classified.partition_point(|&(class, _)| class > 0);
         let strip = |part: &[(i64, Entry)]| part.iter().map(|&(_, entry)| entry).collect();
-        let deal = Deal::new(heads * blocks_per_entry, problem.broadcast_q, workers);
+        let deal = match problem.mask.hides_nothing() {
+            true => Deal::new(heads * blocks_per_entry, problem.broadcast_q, workers),
+            false => Deal::each_tile(workers),
+        };
         ForwardSchedule {
             block_m,
             entries: strip(&classified[..seen]),
@@ -99,7 +122,7 @@ impl ForwardSchedule {
         self.entries.len() as u64 * self.width()
     }
 
-    /// The tile at `index` of the list, longest first; the blocks of a head are innermost, then the heads.
+    /// The tile at `index` of the list; the blocks of a head are innermost, then the heads.
     pub fn tile(&self, index: u64) -> Tile {
         let entry = self.entries[(index / self.width()) as usize];
         let inner = (index % self.width()) as u32;
@@ -124,21 +147,27 @@ impl ForwardSchedule {
             (keys.end - keys.start) as u64
         };
         let dealt = Load::of(self.deal.workers, |w| self.worker(w), cost);
-        dealt.and_in_turn((0..self.deal.parts).map(|part| self.part(part).map(cost).sum()))
+        match self.deal.handed_out {
+            HandedOut::Nothing => dealt,
+            HandedOut::Parts(parts) => dealt.and_in_turn((0..parts).map(|part| self.part(part).map(cost).sum())),
+            HandedOut::EachTile => dealt.and_in_turn((0..self.num_tiles()).map(|index| cost(self.tile(index)))),
+        }
     }
 
     /// Rounds that are dealt ahead.
     fn rounds(&self) -> u64 {
-        let Deal { workers, group, parts, .. } = self.deal;
-        match parts {
-            0 => self.num_tiles().div_ceil(u64::from(workers / group * group)),
-            _ => (self.num_tiles() / u64::from(workers) * STATIC_PERCENT / 100).max(1),
+        let Deal { workers, group, handed_out, .. } = self.deal;
+        match handed_out {
+            HandedOut::Nothing => self.num_tiles().div_ceil(u64::from(workers / group * group)),
+            HandedOut::Parts(_) => (self.num_tiles() / u64::from(workers) * STATIC_PERCENT / 100).max(1),
+            HandedOut::EachTile => 0,
         }
     }
 
     /// The tiles of one part, in their order.
     pub fn part(&self, part: u32) -> impl Iterator<Item = Tile> + '_ {
-        let Deal { workers, group, parts, .. } = self.deal;
+        let Deal { workers, group, handed_out, .. } = self.deal;
+        let parts = if let HandedOut::Parts(parts) = handed_out { parts } else { 0 };
         let (width, part) = (self.width(), u64::from(part));
         let first = (self.rounds() * u64::from(workers / group * group)).min(self.num_tiles());
         let rest = self.num_tiles() - first;
@@ -161,7 +190,11 @@ impl ForwardSchedule {
             return Box::new(places.flat_map(entries).map(|index| self.tile(index)));
         }
         let tiles = self.num_tiles() - shared * width;
-        let rounds = tiles.div_ceil(lanes * group).min(if self.deal.parts == 0 { u64::MAX } else { self.rounds() });
+        let rounds = tiles.div_ceil(lanes * group).min(if self.deal.handed_out == HandedOut::Nothing {
+            u64::MAX
+        } else {
+            self.rounds()
+        });
         let indices = (0..rounds).map(move |round| zigzag(round, lane, lanes) * group + member);
         let skip_shared = move |index: u64| match stride {
             0 => index,
@@ -185,7 +218,7 @@ impl Deal {
     pub fn new(width: u32, broadcast_q: bool, workers: u32) -> Self {
         let workers = workers.max(1);
         let (lanes, others) = (workers / width, workers % width);
-        let alone = Deal { workers, group: 1, stride: 0, parts: 0 };
+        let alone = Deal { workers, group: 1, stride: 0, handed_out: HandedOut::Nothing };
         if !broadcast_q || lanes == 0 {
             return alone;
         }
@@ -195,7 +228,7 @@ impl Deal {
         let time = (1.0 - shared) / f64::from(lanes);
         let ideal = f64::from(width) / f64::from(workers);
         if (time / ideal - 1.0) * 100.0 <= LOSS_PERCENT {
-            Deal { workers, group: width, stride, parts: 0 }
+            Deal { workers, group: width, stride, handed_out: HandedOut::Nothing }
         } else {
             alone
         }
@@ -206,9 +239,15 @@ impl Deal {
     pub fn with_parts(width: u32, broadcast_q: bool, workers: u32, tiles: u64) -> Self {
         let workers = workers.max(1);
         if tiles <= u64::from(workers) {
-            return Deal { workers, group: 1, stride: 0, parts: 0 };
+            return Deal { workers, group: 1, stride: 0, handed_out: HandedOut::Nothing };
         }
         let group = if broadcast_q && width <= workers { width } else { 1 };
-        Deal { workers, group, stride: 0, parts: (workers * PARTS_PER_WORKER).div_ceil(width) * width }
+        let parts = (workers * PARTS_PER_WORKER).div_ceil(width) * width;
+        Deal { workers, group, stride: 0, handed_out: HandedOut::Parts(parts) }
+    }
+
+    /// For tiles that differ within a sequence, and `workers` workers that take one after the other.
+    pub fn each_tile(workers: u32) -> Self {
+        Deal { workers: workers.max(1), group: 1, stride: 0, handed_out: HandedOut::EachTile }
     }
 }

@@ -8,7 +8,7 @@ mod forward;
 mod load;
 
 pub use backward::{BackwardDeal, BackwardSchedule};
-pub use forward::{Deal, ForwardSchedule, blocks_per_entry, class_keys};
+pub use forward::{Deal, ForwardSchedule, HandedOut, SHORT_PART, blocks_per_entry, class_keys};
 pub use load::{Load, greedy_longest_first};
 
 /// A block of rows of one sequence, before it is spread over the heads.

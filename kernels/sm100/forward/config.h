@@ -21,7 +21,7 @@ struct ForwardSwitches {
   bool peel = true;         // blocks without a hidden key take code without a mask
   int slices = 2;           // parts of a block of P that are handed over one by one
   bool split_keys = true;   // both groups work on tiles of few queries, each on every second block of keys
-  int static_percent = 50;  // tiles that are dealt ahead; 0: all are handed out at run time; 100: none is
+  int static_percent = 50;  // tiles without a mask that are dealt ahead; 0: all are handed out; 100: none is
 };
 
 // T: element type. kDim: head dimension in shared memory, a multiple of 64. kMask: windows, causal, negative scale.
@@ -31,7 +31,8 @@ struct ForwardConfig {
   static constexpr ForwardSwitches kSwitches = kSwitches_;
   static constexpr int kDim = kDim_;
   static constexpr bool kMask = kMask_;
-  static constexpr bool kPack = false;                    // query heads do not share tiles
+  static constexpr bool kPack = false;  // query heads do not share tiles
+  static constexpr uint32_t kStaticPercent = kMask ? 0 : kSwitches.static_percent;
   static constexpr int kRows = 128;                       // of a product: the lanes of Tensor Memory
   static constexpr int kGroups = kDim <= 128 ? 2 : 1;     // blocks of kRows queries, each with a softmax warpgroup
   static constexpr int kBlockM = kRows * kGroups;         // queries of a tile

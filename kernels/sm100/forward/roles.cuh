@@ -45,25 +45,25 @@ JFA_INLINE float reference(float max) {
 template <typename C>
 __device__ __forceinline__ void list_tiles(const ForwardParams& p, ForwardShared<C> shared) {
   const uint32_t lane = threadIdx.x % 32;
-  ForwardWalk<C::kSwitches.static_percent> walk(p.schedule);
+  ForwardWalk<C::kStaticPercent> walk(p.schedule);
   TileWriter<C, ForwardShared<C>> tiles{p, shared, lane == 0};
   Ring<1> response;
   for (uint32_t index = blockIdx.x; index != ptx::kClcNone;) {
-    Ring<C::kTiles> last = tiles.ring;
-    bool any = false;
+    const uint32_t before = tiles.number;
     walk.seek(index);
     for (uint32_t place; walk.next(place);) {
       if (!walk.has_keys(place)) {
         fill_keyless_tile<C>(p, place);
         continue;
       }
-      last = tiles.ring;
-      any = true;
+      tiles.wait();
       tiles.publish(place);
     }
     if (walk.is_alone()) break;
     // Asks for no more before the load warp has begun with the last tile, so that nobody hoards.
-    if (any) shared.wait(C::kTileLoaded + last.index, last.phase);
+    if (const uint32_t last = tiles.number - 1; tiles.number != before) {
+      shared.wait(C::kTileLoaded + last % C::kTiles, last / C::kTiles % 2);
+    }
     __syncwarp();
     if (lane == 0) {
       ptx::fence_proxy_async_shared();
@@ -74,6 +74,7 @@ __device__ __forceinline__ void list_tiles(const ForwardParams& p, ForwardShared
     response.advance();
     index = ptx::clc_query(shared.response());
   }
+  tiles.wait();
   tiles.end();
 }
 

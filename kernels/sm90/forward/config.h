@@ -27,7 +27,8 @@ struct ForwardConfig {
   static constexpr int kSlots = kCtas == 3 ? 7 : kCtas == 2 ? 5 : kDim == 64 ? 8 : 4;  // ring of K and V blocks
   static constexpr int kQBuffers = kDim <= 192 && kCtas == 1 ? 2 : 1;
   static constexpr bool kStoreByTma = kDim <= 128;  // O through shared memory, else from registers
-  static constexpr int kTiles = 8;                  // ring of tile descriptions
+  static constexpr int kTiles = kMask ? 4 : 8;      // ring of tile descriptions
+  static constexpr int kLongTile = 512;             // keys of a tile that is long
   static constexpr int kProducerRegisters = 24;
   static constexpr int kConsumerRegisters = kCtas == 3 ? 136 : kCtas == 2 ? 232 : 240;
   static constexpr int kThreads = 128 * (kWarpgroups + 1);

@@ -17,11 +17,30 @@ struct ForwardShared : CtaShared<C, ForwardTile> {
   __device__ uint32_t slot(int i) const { return base + C::kOffsetRing + i * C::kBytesSlot; }
 };
 
-// Writes the description of every tile of this CTA, then one without keys.
+// Writes the description of every tile of this CTA, then one without keys. With a mask tiles of a sequence differ, and
+// a counter hands them out: the one behind a long tile when that has begun, so that nobody hoards, those behind short
+// ones as soon as there is room, so that nobody waits for them. Else tiles are dealt.
 template <typename C>
 __device__ void list_tiles(const ForwardParams& p, ForwardShared<C> shared) {
   TileWriter<C, ForwardShared<C>> tiles{p, shared};
-  walk_forward_tiles(p.schedule, [&](uint32_t index) { tiles.publish(index); });
+  if constexpr (C::kMask) {
+    const ForwardSchedule& s = p.schedule;
+    const uint32_t end = s.state->forward_entries * s.heads * s.blocks_per_entry;
+    for (uint32_t place = blockIdx.x; place < end;) {
+      const bool is_long = tiles.publish(place) > C::kLongTile;
+      if (const uint32_t before = tiles.number - 2; is_long && tiles.number > 1) {
+        shared.wait(C::kTileEmpty + before % C::kTiles, before / C::kTiles % 2);
+      }
+      tiles.wait();
+      place = p.places == nullptr ? end : gridDim.x + atomicAdd(p.places, 1);
+    }
+  } else {
+    walk_forward_tiles(p.schedule, [&](uint32_t index) {
+      tiles.wait();
+      tiles.publish(index);
+    });
+    tiles.wait();
+  }
   tiles.end();
 }
 
