@@ -26,8 +26,8 @@ struct Consumer {
   const uint32_t first_v = ptx::wgmma_descriptor_low(shared.slot(0), C::kPanelKv);
 
   float o[C::kDim / 2] = {};
-  float max0, max1, sum0, sum1;      // reference and sum of exponentials of the two rows
-  float rescale0 = 1, rescale1 = 1;  // factors of O after a change of reference
+  float max[2], sum[2];       // reference and sum of exponentials of the two rows
+  float factors[2] = {1, 1};  // of O after a change of reference
   Ring<C::kSlots> slot;
   uint32_t count = ~0u;  // the tile whose scores are computed
   uint32_t q_count = 0;  // Q blocks taken
@@ -119,26 +119,23 @@ struct Consumer {
   template <int kKeys>
   JFA_INLINE void mask(float* s, int block) const {
     const int pair = lane % 4 * 2;  // first column of this thread
-    int high0 = keys - block * kN - pair, high1 = high0, low0 = 0, low1 = 0;
+    const int end = keys - block * kN - pair;
+    int low = 0, high[2] = {end, end};  // low: of the first row
     if constexpr (C::kMask) {
       const ForwardTile& t = tile(count);
       const int row = t.row + warpgroup * 64 + warp * 16 + lane / 4;
       const int diagonal = row + t.diagonal - t.begin_key - block * kN - pair;
-      low0 = diagonal - p.mask.left;
-      low1 = low0 + 8;
-      high1 = min(high0, diagonal + 8 + p.mask.right + 1);
-      high0 = min(high0, diagonal + p.mask.right + 1);
+      low = diagonal - p.mask.left;
+      for (int r = 0; r < 2; ++r) high[r] = min(end, diagonal + 8 * r + p.mask.right + 1);
     }
     const float sign = p.scale < 0 ? -1 : 1;
     // Without windows, the first keys of a long block are all there: a block of so few takes the short variant.
     constexpr int kFirst = !C::kMask && kKeys > C::kTailN ? C::kTailN : 0;
 #pragma unroll
     for (int i = kFirst / 2; i < kKeys / 2; ++i) {
-      const int column = i / 4 * 8 + i % 2;
-      const bool second = i % 4 >= 2;
-      const bool hidden = column >= (second ? high1 : high0) || (C::kMask && column < (second ? low1 : low0));
+      const int column = i / 4 * 8 + i % 2, r = i % 4 / 2;
       if constexpr (C::kMask) s[i] *= sign;
-      if (hidden) s[i] = -INFINITY;
+      if (column >= high[r] || (C::kMask && column - 8 * r < low)) s[i] = -INFINITY;
     }
   }
 
@@ -152,43 +149,34 @@ struct Consumer {
     return false;
   }
 
-  // Largest scores of this thread's columns.
+  // Largest scores of row r, of this thread's columns.
   template <int kKeys>
-  JFA_INLINE static void thread_max(const float* s, float& a0, float& a1) {
-    a0 = fmaxf(s[0], s[1]);
-    a1 = fmaxf(s[2], s[3]);
-    float b0 = fmaxf(s[4], s[5]), b1 = fmaxf(s[6], s[7]);
+  JFA_INLINE static float row_max(const float* s, int r) {
+    float a = fmaxf(s[2 * r], s[2 * r + 1]), b = fmaxf(s[2 * r + 4], s[2 * r + 5]);
 #pragma unroll
-    for (int j = 2; j < kKeys / 8; j += 2) {
-      a0 = fmaxf(fmaxf(a0, s[4 * j]), s[4 * j + 1]);
-      a1 = fmaxf(fmaxf(a1, s[4 * j + 2]), s[4 * j + 3]);
-      b0 = fmaxf(fmaxf(b0, s[4 * j + 4]), s[4 * j + 5]);
-      b1 = fmaxf(fmaxf(b1, s[4 * j + 6]), s[4 * j + 7]);
+    for (int i = 2 * r + 8; i < kKeys / 2; i += 8) {
+      a = fmaxf(fmaxf(a, s[i]), s[i + 1]);
+      b = fmaxf(fmaxf(b, s[i + 4]), s[i + 5]);
     }
-    a0 = fmaxf(a0, b0);
-    a1 = fmaxf(a1, b1);
+    return fmaxf(a, b);
   }
 
   // The first reference of a tile: its maximum over a block.
   template <int kKeys>
   JFA_INLINE void start_softmax(const float* s) {
-    thread_max<kKeys>(s, max0, max1);
-    max0 = quad_max(max0);
-    max1 = quad_max(max1);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) max[r] = quad_max(row_max<kKeys>(s, r));
   }
 
   // Moves the reference to the maximum of this block and those before.
   JFA_INLINE void continue_softmax(const float* s) {
-    float a0, a1;
-    thread_max<kN>(s, a0, a1);
-    a0 = fmaxf(quad_max(a0), max0);
-    a1 = fmaxf(quad_max(a1), max1);
-    rescale0 = ptx::ex2((max0 - reference(a0)) * p.scale_log2);
-    rescale1 = ptx::ex2((max1 - reference(a1)) * p.scale_log2);
-    sum0 *= rescale0;
-    sum1 *= rescale1;
-    max0 = a0;
-    max1 = a1;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float next = fmaxf(quad_max(row_max<kN>(s, r)), max[r]);
+      factors[r] = ptx::ex2((max[r] - reference(next)) * p.scale_log2);
+      sum[r] *= factors[r];
+      max[r] = next;
+    }
   }
 
   JFA_INLINE static float quad_max(float x) {
@@ -199,46 +187,44 @@ struct Consumer {
   // A row that has seen no key yet keeps the maximum -inf, and exponentials relative to 0.
   JFA_INLINE static float reference(float max) { return C::kMask && max == -INFINITY ? 0 : max; }
 
-  // Exponentials of S relative to the reference, packed into `prob`, and this thread's sums of them.
+  // Exponentials of S relative to the reference, packed into `prob`, and this thread's sums of them in each row.
   template <int kKeys>
-  JFA_INLINE void exponentials(const float* s, uint32_t* prob, float& x, float& y) const {
-    const float offset0 = -reference(max0) * p.scale_log2, offset1 = -reference(max1) * p.scale_log2;
-    float x_odd, y_odd;
+  JFA_INLINE void exponentials(const float* s, uint32_t* prob, float* sums) const {
+    const float offsets[2] = {-reference(max[0]) * p.scale_log2, -reference(max[1]) * p.scale_log2};
+    float odd[2];
 #pragma unroll
-    for (int j = 0; j < kKeys / 8; ++j) {
-      const float x0 = ptx::ex2(fmaf(s[4 * j], p.scale_log2, offset0));
-      const float x1 = ptx::ex2(fmaf(s[4 * j + 1], p.scale_log2, offset0));
-      const float y0 = ptx::ex2(fmaf(s[4 * j + 2], p.scale_log2, offset1));
-      const float y1 = ptx::ex2(fmaf(s[4 * j + 3], p.scale_log2, offset1));
-      x = j == 0 ? x0 : x + x0;
-      x_odd = j == 0 ? x1 : x_odd + x1;
-      y = j == 0 ? y0 : y + y0;
-      y_odd = j == 0 ? y1 : y_odd + y1;
-      prob[2 * j] = ptx::pack<typename C::T>(x0, x1);
-      prob[2 * j + 1] = ptx::pack<typename C::T>(y0, y1);
+    for (int i = 0; i < kKeys / 2; i += 2) {
+      const int r = i % 4 / 2;
+      const float x = ptx::ex2(fmaf(s[i], p.scale_log2, offsets[r]));
+      const float y = ptx::ex2(fmaf(s[i + 1], p.scale_log2, offsets[r]));
+      sums[r] = i < 4 ? x : sums[r] + x;
+      odd[r] = i < 4 ? y : odd[r] + y;
+      prob[i / 2] = ptx::pack<typename C::T>(x, y);
     }
-    x += x_odd;
-    y += y_odd;
+    sums[0] += odd[0];
+    sums[1] += odd[1];
   }
 
   // Whether a sum of the warp is too large (or NaN). The vote also keeps the compiler from moving the exponentials
   // behind the wait for the products that they run beside.
-  JFA_INLINE static bool overflows(float x, float y) { return __any_sync(~0u, !(fmaxf(x, y) <= C::kLargestSum)); }
+  JFA_INLINE static bool overflows(const float* sums) {
+    return __any_sync(~0u, !(fmaxf(sums[0], sums[1]) <= C::kLargestSum));
+  }
 
   // Whether the reference 0 is too far from the scores of a first block. A thread without any key of it says so too.
-  JFA_INLINE static bool out_of_range(float x, float y) {
-    return __any_sync(~0u, !(fmaxf(x, y) <= C::kLargestSum && fminf(x, y) >= C::kSmallestSum));
+  JFA_INLINE static bool out_of_range(const float* sums) {
+    return __any_sync(~0u, !(fmaxf(sums[0], sums[1]) <= C::kLargestSum && fminf(sums[0], sums[1]) >= C::kSmallestSum));
   }
 
   JFA_INLINE void rescale() {
 #pragma unroll
-    for (int i = 0; i < C::kDim / 2; ++i) o[i] *= i % 4 < 2 ? rescale0 : rescale1;
+    for (int i = 0; i < C::kDim / 2; ++i) o[i] *= factors[i % 4 / 2];
   }
 
   // Where O of a tile goes, and the factors that normalise its rows.
   struct Target {
     int rows, q_row, head, o_end;
-    float inverse0, inverse1;
+    float inverse[2];
   };
 
   // Where the LSE of a row of a tile lies.
@@ -255,28 +241,26 @@ struct Consumer {
     const uint64_t b = ptx::load_shared_u64(address + offsetof(ForwardTile, lse));
     __syncwarp();
     arrive(C::kTileEmpty + index % C::kTiles);
-    float l0 = sum0, l1 = sum1;
-#pragma unroll
-    for (int distance = 1; distance <= 2; distance *= 2) {
-      l0 += __shfl_xor_sync(~0u, l0, distance);
-      l1 += __shfl_xor_sync(~0u, l1, distance);
-    }
+    Target target = {a.x, a.y, a.z, a.w, {}};
     auto* lse = reinterpret_cast<float*>(b);
-    const bool writes = (b != 0) & (lane % 4 == 0);
-    const int row = warpgroup * 64 + warp * 16 + lane / 4;
-    // A row that has seen no key: -inf + log2(0).
-    constexpr float kLn2 = 0.693147180559945f;
-    ptx::store_global_if(writes & (row < a.x), lse + lse_offset(row), fmaf(max0, p.scale_log2, ptx::lg2(l0)) * kLn2);
-    ptx::store_global_if(writes & (row + 8 < a.x), lse + lse_offset(row + 8),
-                         fmaf(max1, p.scale_log2, ptx::lg2(l1)) * kLn2);
-    const bool none0 = C::kMask && l0 == 0, none1 = C::kMask && l1 == 0;
-    return {a.x, a.y, a.z, a.w, none0 ? 0 : ptx::rcp(l0), none1 ? 0 : ptx::rcp(l1)};
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float l = sum[r];
+      l += __shfl_xor_sync(~0u, l, 1);
+      l += __shfl_xor_sync(~0u, l, 2);
+      const int row = warpgroup * 64 + warp * 16 + lane / 4 + 8 * r;
+      // A row that has seen no key: -inf + log2(0).
+      constexpr float kLn2 = 0.693147180559945f;
+      ptx::store_global_if((b != 0) & (lane % 4 == 0) & (row < a.x), lse + lse_offset(row),
+                           fmaf(max[r], p.scale_log2, ptx::lg2(l)) * kLn2);
+      target.inverse[r] = C::kMask && l == 0 ? 0 : ptx::rcp(l);
+    }
+    return target;
   }
 
   // Normalises and stores O, each warp its own rows.
   JFA_INLINE void store(const Target& t) {
     const int first = warpgroup * 64 + warp * 16, row = first + lane / 4;  // of the tile
-    const float inverse0 = t.inverse0, inverse1 = t.inverse1;
     if constexpr (C::kStoreByTma) {
       const uint32_t buffer = shared.o(4 * warpgroup + warp);
       ptx::bulk_wait_group_read<0>();
@@ -286,10 +270,10 @@ struct Consumer {
         const int matrix_row = lane % 16, chunk = step % 4 * 2 + lane / 16;
         const float* x = o + 8 * step;
         ptx::stmatrix_x4(buffer + step / 4 * C::kPanelO + matrix_row * 128 + ((chunk ^ (matrix_row % 8)) * 16),
-                         ptx::pack<typename C::T>(x[0] * inverse0, x[1] * inverse0),
-                         ptx::pack<typename C::T>(x[2] * inverse1, x[3] * inverse1),
-                         ptx::pack<typename C::T>(x[4] * inverse0, x[5] * inverse0),
-                         ptx::pack<typename C::T>(x[6] * inverse1, x[7] * inverse1));
+                         ptx::pack<typename C::T>(x[0] * t.inverse[0], x[1] * t.inverse[0]),
+                         ptx::pack<typename C::T>(x[2] * t.inverse[1], x[3] * t.inverse[1]),
+                         ptx::pack<typename C::T>(x[4] * t.inverse[0], x[5] * t.inverse[0]),
+                         ptx::pack<typename C::T>(x[6] * t.inverse[1], x[7] * t.inverse[1]));
       }
       ptx::fence_proxy_async_shared();
       __syncwarp();
@@ -310,8 +294,8 @@ struct Consumer {
       for (int j = 0; j < C::kDim / 8; ++j) {
         if (8 * j >= p.head_dim) break;
         const int column = 8 * j + lane % 4 * 2;
-        const uint32_t x = ptx::pack<typename C::T>(o[4 * j] * inverse0, o[4 * j + 1] * inverse0);
-        const uint32_t y = ptx::pack<typename C::T>(o[4 * j + 2] * inverse1, o[4 * j + 3] * inverse1);
+        const uint32_t x = ptx::pack<typename C::T>(o[4 * j] * t.inverse[0], o[4 * j + 1] * t.inverse[0]);
+        const uint32_t y = ptx::pack<typename C::T>(o[4 * j + 2] * t.inverse[1], o[4 * j + 3] * t.inverse[1]);
         if (row < t.rows) *reinterpret_cast<uint32_t*>(base + column) = x;
         if (row + 8 < t.rows) *reinterpret_cast<uint32_t*>(base + 8 * p.o_row_stride + column) = y;
       }
@@ -329,7 +313,7 @@ struct Consumer {
     arrive(C::kSlotEmpty + k);
     if (needs_mask(left)) mask<kKeys>(s, left);
     start_softmax<kKeys>(s);
-    exponentials<kKeys>(s, prob, sum0, sum1);
+    exponentials<kKeys>(s, prob, sum);
     short_p = kKeys != kN;
     accumulate = 0;
   }
@@ -357,14 +341,14 @@ struct Consumer {
     arrive(C::kSlotEmpty + k);
     if (needs_mask(left)) mask<kKeys>(s, left);
     if constexpr (C::kZeroReference) {
-      max0 = max1 = 0;
+      max[0] = max[1] = 0;
     } else {
       start_softmax<kKeys>(s);
     }
-    exponentials<kKeys>(s, next, sum0, sum1);
-    if (C::kZeroReference && out_of_range(sum0, sum1)) {
+    exponentials<kKeys>(s, next, sum);
+    if (C::kZeroReference && out_of_range(sum)) {
       start_softmax<kKeys>(s);
-      exponentials<kKeys>(s, next, sum0, sum1);
+      exponentials<kKeys>(s, next, sum);
     }
     ptx::wgmma_wait_group<0>();
     arrive(C::kSlotEmpty + v);
@@ -387,20 +371,20 @@ struct Consumer {
     const bool masked = C::kMask && needs_mask(left);
     // Any reference is exact as long as nothing overflows: the one of earlier blocks is tried first.
     bool exact = !C::kOptimistic || masked;
-    float x, y;
+    float sums[2];
     if (!exact) {
-      exponentials<kN>(s, next, x, y);
-      exact = overflows(x, y);
-      if constexpr (C::kMask) exact |= __any_sync(~0u, max0 == -INFINITY || max1 == -INFINITY);
+      exponentials<kN>(s, next, sums);
+      exact = overflows(sums);
+      if constexpr (C::kMask) exact |= __any_sync(~0u, max[0] == -INFINITY || max[1] == -INFINITY);
     }
     if (exact) {
       if (masked) mask<kN>(s, left);
       continue_softmax(s);
-      exponentials<kN>(s, next, x, y);
-      if (overflows(x, y)) ptx::nanosleep();  // NaN: nothing to be done
+      exponentials<kN>(s, next, sums);
+      if (overflows(sums)) ptx::nanosleep();  // NaN: nothing to be done
     }
-    sum0 += x;
-    sum1 += y;
+    sum[0] += sums[0];
+    sum[1] += sums[1];
     ptx::wgmma_wait_group<0>();
     arrive(C::kSlotEmpty + v);
     if (exact) rescale();
