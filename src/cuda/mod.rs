@@ -309,8 +309,8 @@ fn check_limits(problem: &Problem, block_m: i64) -> Result<()> {
     let blocks_per_entry = schedule::blocks_per_entry(problem, block_m);
     let tiles = forward_entries_at_most(problem, limits.total_q, limits.batch, block_m, blocks_per_entry)
         .checked_mul(i64::from(blocks_per_entry) * i64::from(problem.heads_q));
-    if tiles.is_none_or(|tiles| tiles > u32::MAX.into()) {
-        let message = "the batch may have more than 2^32 tiles: lower max_batch, the maxima of rows, or heads_q";
+    if tiles.is_none_or(|tiles| tiles > i32::MAX.into()) {
+        let message = "the batch may have more than 2^31 tiles: lower max_batch, the maxima of rows, or heads_q";
         return Err(Error::new(Status::Unsupported, message));
     }
     debug_assert!(problem.dtype != Dtype::Fp32, "refused by the C API");

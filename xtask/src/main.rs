@@ -3,6 +3,7 @@
 mod bench;
 mod context;
 mod demo;
+mod lines;
 mod package;
 mod races;
 mod sass;
@@ -21,6 +22,7 @@ usage: cargo xtask <command>
   demo        build everything and run the real jagged batch through the C ABI
   test        format, lints, documentation, and all tests up to the installed package
   toolchain   install the pinned CUDA compiler in the build folder
+  lines       count the lines of the CUDA kernels, which have a budget
   sass        check the machine code of the CUDA kernels that were built
   sim         run the CUDA kernels on cudasim, without a GPU
   races       leave out waits of a Blackwell kernel that cudasim must miss
@@ -46,6 +48,7 @@ fn dispatch(context: &Context, words: &[&str]) -> Result {
         ["demo", options @ ..] => demo::run(context, options),
         ["test"] => test::run(context),
         ["toolchain"] => toolchain::run(context),
+        ["lines"] => lines::check(context),
         ["sass"] => sass::run(context),
         ["sim", options @ ..] => sim::run(context, options),
         ["races"] => races::check(context).map(drop),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::context::{Context, Result, fresh_folder};
-use crate::{demo, races, sass, sim, toolchain, torch};
+use crate::{demo, lines, races, sass, sim, toolchain, torch};
 
 /// Tests that passed and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,10 +17,11 @@ struct Count {
 /// One part of the check.
 type Step = (&'static str, fn(&Context) -> Result<Count>);
 
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     ("CUDA compiler", compiler),
     ("rustfmt", rustfmt),
     ("clang-format", clang_format),
+    ("line budget of the kernels", line_budget),
     ("clippy", clippy),
     ("rustdoc", rustdoc),
     ("unit and property tests", cargo_test),
@@ -89,8 +90,13 @@ fn clang_format(context: &Context) -> Result<Count> {
     Ok(Count::default())
 }
 
+fn line_budget(context: &Context) -> Result<Count> {
+    lines::check(context)?;
+    Ok(Count { passed: 1, failed: 0 })
+}
+
 /// Adds the C, C++ and CUDA files below `folder`, in a fixed order.
-fn find_sources(folder: &Path, files: &mut Vec<PathBuf>) -> Result {
+pub fn find_sources(folder: &Path, files: &mut Vec<PathBuf>) -> Result {
     if !folder.is_dir() {
         return Ok(());
     }
