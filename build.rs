@@ -75,6 +75,10 @@ fn kernels() -> Result<()> {
             "JFA_CUDA_ARCHS names both 100a and 100f, but what is built for 100f runs on all that 100a does".into()
         );
     }
+    let is_known = |switch: &String| SWITCHED.iter().any(|kernels| member(switch, kernels).is_some());
+    if let Some(unknown) = switches().iter().find(|switch| !is_known(switch)) {
+        return Err(format!("JFA_SWITCHES names {unknown}, but there are switches of {SWITCHED:?} only"));
+    }
     println!("cargo::rustc-env=JFA_BUILT_ARCHS={}", archs.join(" "));
     let units = units(&archs)?;
     let jobs: usize = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
@@ -157,21 +161,25 @@ fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// What sets the switches that `JFA_SWITCHES` names: `sm100_forward_peel=0 sm100_forward_slices=1` becomes
+/// The switches that `JFA_SWITCHES` names.
+fn switches() -> Vec<String> {
+    env::var("JFA_SWITCHES").unwrap_or_default().split_whitespace().map(String::from).collect()
+}
+
+/// The member that a switch of these kernels sets: `peel=0` of `sm100_forward_peel=0`.
+fn member<'a>(switch: &'a str, kernels: &str) -> Option<&'a str> {
+    switch.strip_prefix(kernels)?.strip_prefix('_')
+}
+
+/// What sets the switches of a unit's kernels: `sm100_forward_peel=0 sm100_forward_slices=1` becomes
 /// `-DJFA_SM100_FORWARD_SWITCHES=.peel=0\,.slices=1`, where nvcc would take a comma for the end of the definition.
-fn switches() -> Result<Vec<String>> {
-    let mut members = SWITCHED.map(|kernels| (kernels, Vec::new()));
-    for switch in env::var("JFA_SWITCHES").unwrap_or_default().split_whitespace() {
-        let known = members
-            .iter_mut()
-            .find_map(|(kernels, members)| Some((members, switch.strip_prefix(*kernels)?.strip_prefix('_')?)));
-        let (members, member) = known.ok_or_else(|| format!("JFA_SWITCHES names {switch}, of none of {SWITCHED:?}"))?;
-        members.push(format!(".{member}"));
-    }
-    let set = members.into_iter().filter(|(_, members)| !members.is_empty());
-    Ok(set
-        .map(|(kernels, members)| format!("-DJFA_{}_SWITCHES={}", kernels.to_uppercase(), members.join("\\,")))
-        .collect())
+fn definition(unit: &str) -> Option<String> {
+    let kernels = SWITCHED.into_iter().find(|kernels| unit.starts_with(kernels))?;
+    let switches = switches();
+    let members: Vec<_> =
+        switches.iter().filter_map(|switch| member(switch, kernels)).map(|m| format!(".{m}")).collect();
+    let definition = format!("-DJFA_{}_SWITCHES={}", kernels.to_uppercase(), members.join("\\,"));
+    (!members.is_empty()).then_some(definition)
 }
 
 /// Compiles one unit to machine code and PTX of the same target. A kernel that spills, uses local memory or has its
@@ -184,7 +192,7 @@ fn compile(nvcc: &Path, unit: &Unit, out: &Path) -> Result<()> {
     if env::var_os("JFA_LINEINFO").is_some_and(|value| !value.is_empty() && value != "0") {
         command.arg("-lineinfo");
     }
-    command.args(switches()?);
+    command.args(definition(&unit.name));
     command.args(unit.dtype.map(|dtype| format!("-DJFA_DTYPE={dtype}")));
     for arch in &unit.archs {
         command.args(["-gencode", &format!("arch=compute_{arch},code=[sm_{arch},compute_{arch}]")]);
