@@ -29,6 +29,8 @@ pub fn cases(dtype: Dtype) -> Vec<Case> {
         // Whole tiles are blind, on the side of the queries and of the keys.
         case("blind-blocks".into(), window(8, 8), &[(400, 60), (60, 400), (300, 300)]);
         case("blind-blocks".into(), window(0, 0), &[(400, 60), (60, 400)]);
+        // Tiles of many keys, behind which fewer are taken ahead than behind those of few.
+        case("long".into(), window(-1, 0), &[(700, 700), (90, 90), (650, 650)]);
     }
     for bottom_right in [false, true] {
         let mut case = Case::new("masks", "", dtype, &[(0, 5), (0, 64), (0, 0), (0, 200), (0, 130)]);
