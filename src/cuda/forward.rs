@@ -100,7 +100,8 @@ impl Plan {
     /// Enqueues O and LSE.
     ///
     /// # Safety
-    /// The tensors and the carver's memory are device memory that holds the rows of the batch; `stream` is a stream of this device.
+    /// The tensors and the carver's memory are device memory that holds the rows of the batch; `stream` is a stream of
+    /// this device.
     ///
     /// # Errors
     /// `InvalidArgument` for host memory, `Cuda`.

@@ -8,7 +8,8 @@ pub const MAX_CLASSES: i64 = 1024;
 /// Keys of one cost class at least: entries that differ by less are not worth telling apart.
 pub const MIN_CLASS_KEYS: i64 = 16;
 /// Entries are short if they see at most this part of the longest sequence: they are sorted by their own keys and come
-/// last, so that what is handed out at the end is small, at the price of reading that part of K and V again.
+/// last, so that what is handed out at the end is small, at the price of reading that part of K and V again. Twin
+/// of `kShortPart` in `kernels/plan/plan.cu`.
 pub const SHORT_PART: i64 = 16;
 /// What keeping every worker on its (head, block) may cost, in percent of the ideal time.
 const LOSS_PERCENT: f64 = 4.0;
@@ -22,12 +23,11 @@ const PARTS_PER_WORKER: u32 = 4;
 ///
 /// Entries are sorted by the keys of their sequence, descending; those of a sequence follow each other from the last
 /// block on, so that what runs at the same time reads the same K and V, and with a causal mask the longest come first.
-/// Only short ones are sorted by the keys that they see themselves.
-/// Each expands to `width` tiles: all heads, and for broadcast Q without a mask all query blocks too, which then cost
-/// the same. Where tiles of a sequence cost the same, they are dealt to lanes of `group` adjacent workers in a zigzag.
-/// With `group == width` a worker keeps its (head, block) for good, so that Q stays resident
-/// while neighbours read the same K and V at the same time. The workers beyond the last whole lane then share every
-/// `stride`-th entry, one (head, block) after the other.
+/// Only short ones are sorted by the keys that they see themselves. Each expands to `width` tiles: all heads, and for
+/// broadcast Q without a mask all query blocks too, which then cost the same. Where tiles of a sequence cost the same,
+/// they are dealt to lanes of `group` adjacent workers in a zigzag. With `group == width` a worker keeps its
+/// (head, block) for good, so that Q stays resident while neighbours read the same K and V at the same time. The
+/// workers beyond the last whole lane then share every `stride`-th entry, one (head, block) after the other.
 ///
 /// With parts, only the longest tiles are dealt so. The rest of the list is cut into parts, of one (head, block) each,
 /// which workers take one after the other when they have time. With a mask each tile is handed out by itself.
@@ -91,7 +91,7 @@ impl ForwardSchedule {
                 let rows = entry * rows_per_entry..((entry + 1) * rows_per_entry).min(s.len_q);
                 let keys = problem.mask.keys(rows, s.len_q, s.len_kv);
                 let entry = Entry { batch: batch as u32, block: entry as u32 * blocks_per_entry };
-                let keys = (keys.end - keys.start).max(0);
+                let keys = keys.end - keys.start;
                 classified.push((blocks(if keys > few { s.len_kv } else { keys }, class), entry));
             }
         }
@@ -190,11 +190,7 @@ impl ForwardSchedule {
             return Box::new(places.flat_map(entries).map(|index| self.tile(index)));
         }
         let tiles = self.num_tiles() - shared * width;
-        let rounds = tiles.div_ceil(lanes * group).min(if self.deal.handed_out == HandedOut::Nothing {
-            u64::MAX
-        } else {
-            self.rounds()
-        });
+        let rounds = tiles.div_ceil(lanes * group).min(self.rounds());
         let indices = (0..rounds).map(move |round| zigzag(round, lane, lanes) * group + member);
         let skip_shared = move |index: u64| match stride {
             0 => index,
